@@ -1,7 +1,4 @@
-"""Who vouches for whom, in tests that use TLS?
-
-A certificate authority that lives as long as the test. Keys are on P-256, which is quick to make.
-"""
+"""Certificate authority for tests that use TLS, with P-256 keys, which are fast to generate."""
 
 from __future__ import annotations
 
@@ -21,15 +18,14 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-# An hour each way: clocks of containers and hosts may disagree.
+# Before and after now: the clocks of containers and hosts may differ.
 VALIDITY = timedelta(hours=1)
 
 
 class CertificateAuthority:
-    """Signs certificates for servers and clients, and makes contexts that trust it.
+    """Issuer of certificates for servers and clients; with a parent, an intermediate authority.
 
-    With a parent it is vouched for by that one. Without key ids, who signed a certificate is known
-    by name only.
+    Without key ids, certificates identify their issuer by name only.
     """
 
     def __init__(
@@ -50,8 +46,8 @@ class CertificateAuthority:
         certificate = signer.sign(unsigned, self._key)
         self.certificate_pem = certificate.public_bytes(serialization.Encoding.PEM)
         self.certificate_der = certificate.public_bytes(serialization.Encoding.DER)
-        # What its certificates are shown with: all between them and the root.
-        self.shown_pem: bytes = b"" if parent is None else self.certificate_pem + parent.shown_pem
+        # The intermediate certificates, which follow an issued certificate in its chain.
+        self.chain_pem: bytes = b"" if parent is None else self.certificate_pem + parent.chain_pem
 
     def issue(
         self,
@@ -62,9 +58,9 @@ class CertificateAuthority:
         common_name: str | None = None,
         names_der: bytes | None = None,
     ) -> tuple[bytes, bytes]:
-        """Certificate and private key, in PEM, for DNS names, IP addresses and URIs (SPIFFE).
+        """Certificate chain and private key, in PEM, for DNS names, IP addresses and URIs (SPIFFE).
 
-        Names that cannot be spelled so are given in DER, as the whole extension.
+        `names_der` replaces the value of the extension with all names.
         """
         attributes = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)] if common_name else []
         key = ec.generate_private_key(ec.SECP256R1())
@@ -76,17 +72,16 @@ class CertificateAuthority:
             _unsigned(subject=x509.Name(attributes), issuer=self.name, key=key, ends_in=ends_in)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-            # Critical because the subject is empty, as a rule: RFC 5280, 4.2.1.6.
+            # Critical because the subject is empty by default: RFC 5280, 4.2.1.6.
             .add_extension(alternatives, critical=True)
         )
         certificate = self.sign(unsigned, key)
-        shown = certificate.public_bytes(serialization.Encoding.PEM) + self.shown_pem
-        return shown, _key_pem(key)
+        chain = certificate.public_bytes(serialization.Encoding.PEM) + self.chain_pem
+        return chain, _key_pem(key)
 
     def sign(
         self, unsigned: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey
     ) -> x509.Certificate:
-        """The certificate of a key."""
         if self._has_key_ids:
             own, signer = key.public_key(), self._key.public_key()
             unsigned = unsigned.add_extension(
@@ -103,14 +98,14 @@ class CertificateAuthority:
         return _with_alpn(context, alpn)
 
     def client_context(self, *, alpn: Iterable[str] = ()) -> ssl.SSLContext:
-        """Context of a client that trusts this authority alone and checks names."""
+        """Context of a client that trusts only this authority and checks names."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(cadata=self.certificate_pem.decode())
         return _with_alpn(context, alpn)
 
 
 def trust_bundle_map(bundles: Mapping[str, Iterable[CertificateAuthority]]) -> bytes:
-    """The file that says whom each trust domain trusts."""
+    """The content of a trust bundle map file."""
     domains = {
         name: {"spiffe_sequence": 1, "keys": [spiffe_key(each) for each in authorities]}
         for name, authorities in bundles.items()
@@ -119,7 +114,7 @@ def trust_bundle_map(bundles: Mapping[str, Iterable[CertificateAuthority]]) -> b
 
 
 def spiffe_key(authority: CertificateAuthority) -> dict[str, object]:
-    """An authority as one of a trust bundle's keys."""
+    """The key of a trust bundle with the certificate of this authority."""
     text = b64encode(authority.certificate_der).decode()
     return {"kty": "EC", "use": "x509-svid", "crv": "P-256", "x5c": [text]}
 
@@ -127,7 +122,7 @@ def spiffe_key(authority: CertificateAuthority) -> dict[str, object]:
 def shake_hands(
     client: ssl.SSLContext, server: ssl.SSLContext, name: str | None = None
 ) -> tuple[ssl.SSLObject, ssl.SSLObject]:
-    """Both ends after the handshake; raises what the first to refuse raises."""
+    """The client and the server after a handshake in memory; raises SSLError if it fails."""
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (
         client.wrap_bio(to_client, to_server, server_hostname=name),
@@ -158,7 +153,7 @@ def server_context(
 
 
 def load_identity(context: ssl.SSLContext, certificate_pem: bytes, key_pem: bytes) -> None:
-    """Give a context a certificate, which the standard library takes only from a file."""
+    """Load a certificate into a context; `ssl` can load it only from a file."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(certificate_pem + key_pem)
         file.flush()

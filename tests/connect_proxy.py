@@ -1,7 +1,7 @@
-"""A small HTTP proxy on real sockets, and who asked it for what.
+"""A small HTTP proxy on real sockets, which records its requests.
 
-It knows CONNECT only. Names that it alone can resolve are given to it, so a test sees that nobody
-else looked them up. `proxied` clusters and endpoints `with_proxy` are how a control plane names it.
+It supports CONNECT only. It resolves names that the system cannot resolve, which proves that the
+client did not look them up. `proxied` and `with_proxy` name the proxy in xDS resources.
 """
 
 import asyncio
@@ -12,24 +12,24 @@ from dataclasses import dataclass, field
 from proxyless.base import IpAddress
 from proxyless.protos import Proto
 from proxyless.xds.parsing.http_proxy import ADDRESS, HTTP_11_PROXY, PROXY_ADDRESS
-from tests.cluster_world import any_of, proto
-from tests.transport_world import raw_server
+from tests.worlds.transports import raw_server
+from tests.worlds.xds_messages import any_of, proto
 
 
 @dataclass
 class ConnectProxy:
-    """One proxy. Driven by its clients."""
+    """One proxy."""
 
-    # Where it finds what it is asked for; everything else is an address.
+    # Addresses of names; all other targets are addresses.
     names: Mapping[str, IpAddress] = field(default_factory=dict)
-    # What Proxy-Authorization has to say; empty: anything.
+    # Required Proxy-Authorization; empty: none.
     authorization: str = ""
     # Set when it listens.
     address: IpAddress = field(default_factory=lambda: IpAddress("127.0.0.1", 0))
-    # What it was asked: the target, and the headers in lower case.
-    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    # Requests: the target, and the headers in lower case.
+    requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
-    # Of tunnels that are open.
+    # Writers of open tunnels.
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
     @property
@@ -38,7 +38,7 @@ class ConnectProxy:
 
     @property
     def targets(self) -> list[str]:
-        return [target for target, _ in self.asked]
+        return [target for target, _ in self.requests]
 
     def cut(self) -> None:
         """End every tunnel at once."""
@@ -51,7 +51,7 @@ class ConnectProxy:
         method, target, version = request.split(" ")
         assert (method, version) == ("CONNECT", "HTTP/1.1")
         headers = {name.lower(): value for name, value in (line.split(": ") for line in lines)}
-        self.asked.append((target, headers))
+        self.requests.append((target, headers))
         if self.authorization and headers.get("proxy-authorization") != self.authorization:
             writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
             await writer.drain()
@@ -89,7 +89,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         while data := await reader.read(65536):
             writer.write(data)
             await writer.drain()
-    # Whoever ended, the tunnel is over.
+    # The tunnel is over when either side ends.
     writer.close()
 
 

@@ -1,4 +1,4 @@
-"""Meshes as files: what a control plane, `lint` and `explain` read."""
+"""Meshes as files for the control plane, `lint` and `explain`."""
 
 import json
 from collections.abc import Iterable

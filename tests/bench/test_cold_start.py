@@ -1,8 +1,8 @@
-"""What does a process import before its first RPC? Named, because that is the same everywhere.
+"""Modules that a process imports before its first RPC.
 
-Each module is about half a millisecond of every process's start, whether it uses it or not, and
-some libraries are ten. Each test has an interpreter of its own, which imports and calls nothing
-else.
+Each module adds about half a millisecond to the start of every process, and some libraries ten.
+The set of modules is the same on every machine. Each test runs its own interpreter, which imports
+nothing else.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from proxyless.cli import COMMANDS
 from proxyless.controlplane import ControlPlane, simple_mesh
 from tests.worlds.grpcio_peers import backends
 
-# Modules of this package that `import proxyless.aio` loads. Measured, and a little room.
+# Modules of this package that `import proxyless.aio` loads: measured, with a small margin.
 MODULES_MAX = 205
 
-# Of no use to an asyncio client of a plain mesh.
+# Modules that an asyncio client of a plain mesh does not use.
 UNUSED = (
     "proxyless.cli",
     "proxyless.controlplane",
@@ -40,7 +40,7 @@ UNUSED = (
     "proxyless.xds.security.cluster_security",
     "proxyless.xds.view",
 )
-# Of others: large, or slow to load. What asyncio and grpcio bring themselves is not our business.
+# Other modules that are large or slow to load, and that asyncio and grpcio do not import.
 HEAVY = (
     "google.protobuf.json_format",
     "importlib.metadata",
@@ -67,7 +67,7 @@ asyncio.run(call(BOOTSTRAP))
 
 
 def loaded_after(code: str) -> set[str]:
-    """The modules that an interpreter has loaded when it has run this."""
+    """Modules that an interpreter has loaded after it ran this code."""
     ending = "\nimport sys\nprint(' '.join(sys.modules))"
     argv = [sys.executable, "-c", code + ending]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
@@ -80,7 +80,7 @@ def loaded() -> set[str]:
 
 
 @pytest.mark.parametrize("name", [*UNUSED, *HEAVY])
-def test_an_asyncio_client_does_not_load(loaded: set[str], name: str) -> None:
+def test_asyncio_client_does_not_load_unused_or_heavy_modules(loaded: set[str], name: str) -> None:
     assert name not in loaded
 
 
@@ -89,7 +89,7 @@ def test_an_asyncio_client_loads_few_modules(loaded: set[str]) -> None:
     assert len(ours) <= MODULES_MAX
 
 
-async def test_the_first_rpc_in_a_mesh_loads_none_of_it_either() -> None:
+async def test_first_rpc_in_a_mesh_loads_no_unused_or_heavy_module() -> None:
     async with backends("a") as [backend]:
         mesh = simple_mesh("api", {"a": [backend.address]})
         async with ControlPlane(mesh) as control_plane:
@@ -99,7 +99,7 @@ async def test_the_first_rpc_in_a_mesh_loads_none_of_it_either() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"]])
-def test_the_command_line_loads_no_command_that_is_not_named(arguments: list[str]) -> None:
+def test_command_line_loads_no_command_without_its_name(arguments: list[str]) -> None:
     loaded = loaded_after(
         "import contextlib, io, proxyless.cli\n"
         "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"

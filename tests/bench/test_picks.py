@@ -1,4 +1,4 @@
-"""Does the benchmark of picks measure what it says? Nothing is judged by its time here."""
+"""Benchmark of picks: its subjects, results and output, without a check of times."""
 
 import json
 
@@ -42,23 +42,23 @@ def test_every_policy_is_measured() -> None:
     assert own <= measured
 
 
-def test_outliers_are_counted_in_the_tree_unless_it_says_otherwise() -> None:
+def test_tree_counts_outliers_unless_they_are_off() -> None:
     infos = make_infos()
     counted = make_picker(SUBJECTS["tree"], 10, infos).pick(infos[0])
     plain = make_picker(SUBJECTS["tree, no outliers"], 10, infos).pick(infos[0])
     assert isinstance(counted, Complete)
     assert isinstance(plain, Complete)
-    # xds_cluster_impl counts in either; outlier_detection adds itself in the first.
+    # xds_cluster_impl adds a tracker in both cases, outlier_detection only in the first.
     assert type(counted.tracker) is not type(plain.tracker)
 
 
-def test_the_ratio_is_of_medians() -> None:
+def test_ratio_is_that_of_medians() -> None:
     assert FLAT_ONE.ratio == 1.5
     assert FLAT_ONE.is_met
     assert not STEEP_ONE.is_met
 
 
-def test_the_table_has_a_line_for_each() -> None:
+def test_table_has_a_line_for_each_result() -> None:
     lines = format_results([FLAT_ONE, STEEP_ONE]).splitlines()
     assert lines[0].split() == [
         *("ns", "per", "pick"),
@@ -69,7 +69,7 @@ def test_the_table_has_a_line_for_each() -> None:
     assert lines[2].split() == ["slow", "100", "1", "151", "1.51", "≤", "1.5", "miss"]
 
 
-def test_every_number_is_in_the_json() -> None:
+def test_json_has_all_numbers() -> None:
     text = json.dumps(to_json([FLAT_ONE]))
     [result] = json.loads(text)["results"]
     assert result["policy"] == "round_robin"
@@ -79,7 +79,7 @@ def test_every_number_is_in_the_json() -> None:
     assert result["outcome"] == "pass"
 
 
-def test_a_turn_has_at_least_one_pass() -> None:
+def test_turn_has_at_least_one_pass() -> None:
     infos = make_infos()
     assert take_turn(make_picker(SUBJECTS["pick_first"], 10, infos), infos, 1e-9) > 0
 
@@ -94,8 +94,8 @@ def test_policies_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.split("\n")[:-1] == list(SUBJECTS)
 
 
-@pytest.mark.parametrize("wrong", [["--only", "nobody"], ["--rounds", "0"], ["--seconds", "-1"]])
-def test_wrong_usage_is_said(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("wrong", [["--only", "unknown"], ["--rounds", "0"], ["--seconds", "-1"]])
+def test_wrong_usage_is_an_error(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
         main(wrong)
     assert raised.value.code == 2

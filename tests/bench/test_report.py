@@ -1,4 +1,4 @@
-"""Do the benchmark's pure parts count, judge and show rightly? No process is started here."""
+"""Statistics, targets, plan and output of the benchmark, without starting processes."""
 
 import json
 
@@ -57,11 +57,11 @@ def test_rate_is_operations_over_wall_time() -> None:
     assert summary.rate_per_s == pytest.approx(250)
 
 
-def test_a_byte_per_microsecond_is_a_megabyte_per_second() -> None:
+def test_rate_is_a_megabyte_per_second_for_a_byte_per_microsecond() -> None:
     assert summarise([sample(64)]).megabytes_per_cpu_s(65_536) == pytest.approx(1024)
 
 
-def test_a_column_that_one_round_lacks_is_not_summarised() -> None:
+def test_column_is_not_summarised_when_one_round_lacks_it() -> None:
     complete = Sample(10, 0.1, 1.0, p50_us=3.0, p99_us=9.0, backend_busy=0.5)
     assert summarise([complete, complete]).p50_us == pytest.approx(3.0)
     mixed = summarise([complete, sample(10)])
@@ -69,10 +69,10 @@ def test_a_column_that_one_round_lacks_is_not_summarised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "wanted"), [(0.0, 1.0), (0.01, 1.0), (0.5, 50.0), (0.99, 99.0), (1.0, 100.0)]
+    ("share", "expected"), [(0.0, 1.0), (0.01, 1.0), (0.5, 50.0), (0.99, 99.0), (1.0, 100.0)]
 )
-def test_percentile_is_the_nearest_rank(share: float, wanted: float) -> None:
-    assert percentile([float(value) for value in range(1, 101)], share) == wanted
+def test_percentile_is_the_nearest_rank(share: float, expected: float) -> None:
+    assert percentile([float(value) for value in range(1, 101)], share) == expected
 
 
 def test_percentile_of_one_value_is_that_value() -> None:
@@ -82,7 +82,7 @@ def test_percentile_of_one_value_is_that_value() -> None:
 # Ratios and targets.
 
 
-def test_cpu_ratio_and_gain_are_each_other_s_inverse() -> None:
+def test_gain_is_the_inverse_of_the_cpu_ratio() -> None:
     ours, reference = summarise([sample(10)]), summarise([sample(80)])
     assert cpu_ratio(ours, reference) == pytest.approx(0.125)
     assert gain(ours, reference) == pytest.approx(8.0)
@@ -93,7 +93,7 @@ def test_ratio_range_compares_each_round_with_the_same_round() -> None:
     assert cpu_ratio_range(ours, reference) == pytest.approx((0.10, 0.15))
 
 
-def test_ratio_range_stops_where_one_client_gave_up() -> None:
+def test_ratio_range_has_only_rounds_of_both_clients() -> None:
     ours, reference = summarise([sample(10)]), summarise([sample(100), sample(1)])
     assert cpu_ratio_range(ours, reference) == pytest.approx((0.1, 0.1))
 
@@ -109,9 +109,7 @@ def test_ratio_range_stops_where_one_client_gave_up() -> None:
         ("gain", 24.0, Outcome.PASS),
     ],
 )
-def test_a_target_is_met_up_to_its_limit_and_not_beyond(
-    measure: str, ours_us: float, outcome: Outcome
-) -> None:
+def test_target_is_met_up_to_its_limit(measure: str, ours_us: float, outcome: Outcome) -> None:
     target = (
         Target(OURS, UNARY, "cpu", 0.25) if measure == "cpu" else Target(OURS, UNARY, "gain", 4)
     )
@@ -121,7 +119,7 @@ def test_a_target_is_met_up_to_its_limit_and_not_beyond(
 
 
 @pytest.mark.parametrize("client", ["grpc_aio", OURS])
-def test_a_target_without_both_sides_is_not_measured(client: str) -> None:
+def test_target_is_not_measured_without_both_clients(client: str) -> None:
     summaries = results({client: [1.0]}).summaries()
     [verdict] = judge(summaries, [Target(OURS, UNARY, "cpu", 0.25)])
     assert verdict.outcome is Outcome.NOT_MEASURED
@@ -133,17 +131,17 @@ def test_rate_and_latency_are_compared_with_the_client_s_own_reference() -> None
     for client, wall_s, p50_us in (("grpc_sync", 2.0, 300.0), ("channel_sync", 0.5, 150.0)):
         run.add("blocking-16B-8", client, Sample(1000, 0.1, wall_s, p50_us, p50_us))
     run.add("blocking-16B-8", "grpc_aio", Sample(1000, 0.1, 0.001, 1.0, 1.0))
-    wanted = [
+    targets = [
         Target("channel_sync", "blocking-16B-8", "rate", 4.0),
         Target("channel_sync", "blocking-16B-8", "p50", 0.4),
     ]
-    rate, latency = judge(run.summaries(), wanted)
+    rate, latency = judge(run.summaries(), targets)
     assert (rate.outcome, latency.outcome) == (Outcome.PASS, Outcome.MISS)
     assert rate.got == pytest.approx(4.0)
     assert latency.got == pytest.approx(0.5)
 
 
-def test_a_run_is_acceptable_only_if_something_passed_and_nothing_missed() -> None:
+def test_run_is_acceptable_only_when_a_target_passed_and_none_missed() -> None:
     target, strict = Target(OURS, UNARY, "cpu", 0.25), Target(OURS, UNARY, "cpu", 0.01)
     absent = Target(OURS, STREAM, "gain", 4.0)
     summaries = results({"grpc_aio": [100.0], OURS: [20.0]}).summaries()
@@ -152,65 +150,65 @@ def test_a_run_is_acceptable_only_if_something_passed_and_nothing_missed() -> No
     assert not is_acceptable(judge(summaries, [absent]))
 
 
-def test_every_target_names_a_workload_that_is_run() -> None:
+def test_every_target_has_an_existing_workload() -> None:
     assert {target.workload for target in TARGETS} <= set(WORKLOADS)
 
 
 # Plan.
 
 
-def test_a_name_stands_for_itself_before_it_stands_for_what_it_begins() -> None:
+def test_exact_name_is_preferred_to_a_prefix() -> None:
     assert select_names(WORKLOADS, ["unary-16B-1"]) == ["unary-16B-1"]
     assert select_names(["lean_a", "grpc", "lean_b"], ["lean"]) == ["lean_a", "lean_b"]
 
 
-def test_selected_names_keep_the_known_order_and_are_not_repeated() -> None:
+def test_selected_names_keep_their_order_without_duplicates() -> None:
     assert select_names(["a", "b", "c"], ["c", "a", "c"]) == ["a", "c"]
 
 
-def test_a_name_that_means_nothing_is_refused_with_what_is_known() -> None:
+def test_unknown_name_is_refused_with_the_valid_names() -> None:
     with pytest.raises(ValueError, match="unknown name 'x', wanted one of a, b"):
         select_names(["a", "b"], ["x"])
 
 
-def test_every_client_is_first_once_in_as_many_rounds_as_there_are_clients() -> None:
+def test_order_of_clients_rotates_with_each_round() -> None:
     firsts = [rotated(["a", "b", "c"], turn)[0] for turn in range(3)]
     assert firsts == ["a", "b", "c"]
     assert rotated(["a", "b", "c"], 4) == ["b", "c", "a"]
     assert rotated([], 4) == []
 
 
-def test_plain_tcp_is_not_asked_for_streams() -> None:
+def test_plain_tcp_does_not_run_streams() -> None:
     assert can_run("raw_uvloop", UNARY)
     assert not can_run("raw_uvloop", STREAM)
     assert can_run("grpc_aio", STREAM)
 
 
-def test_threads_and_coroutines_have_workloads_of_their_own() -> None:
+def test_blocking_and_asyncio_clients_have_separate_workloads() -> None:
     assert can_run("channel_sync", "blocking-16B-8")
     assert not can_run("channel_sync", UNARY)
     assert not can_run("channel_uvloop", "blocking-16B-8")
     assert can_run("channel_uvloop", STREAM)
 
 
-def test_every_reference_is_a_client_of_the_same_kind() -> None:
+def test_every_reference_is_blocking_like_its_client() -> None:
     for name, kind in CLIENTS.items():
         assert CLIENTS[kind.reference].is_blocking == kind.is_blocking, name
 
 
-def test_a_stream_request_orders_count_and_size_from_the_backend() -> None:
+def test_stream_request_has_the_count_and_size_of_messages() -> None:
     assert WORKLOADS[STREAM].request() == b"\xffSTR" + b"\0\0\x03\xe8" + b"\0\0\0\x10"
     assert WORKLOADS[UNARY].request() == b"x" * 16
 
 
-# Shown.
+# Output.
 
 
 def test_columns_are_aligned() -> None:
     assert format_columns([("name", "n"), ("a", "100")]) == "name    n\na     100"
 
 
-def test_unary_block_shows_cost_and_share_of_the_reference() -> None:
+def test_unary_block_has_cost_and_share_of_the_reference() -> None:
     head, _, ours = format_results(
         results({"grpc_aio": [100.0, 100.0], OURS: [10.0, 12.0]}).summaries()
     ).splitlines()
@@ -218,18 +216,18 @@ def test_unary_block_shows_cost_and_share_of_the_reference() -> None:
     assert ours.split() == [OURS, "11.0", "18%", "1,000", "-", "-", "-", "0.110", "0.100-0.120"]
 
 
-def test_stream_block_shows_messages_per_cpu_second_as_a_multiple_of_the_reference() -> None:
+def test_stream_block_has_messages_per_cpu_second_and_gain() -> None:
     summaries = results({"grpc_aio": [80.0], OURS: [4.0]}, STREAM).summaries()
     ours = format_results(summaries).splitlines()[-1].split()
     assert ours == [OURS, "4.0", "0%", "1,000", "250,000", "4.0", "-", "20.00", "20.00-20.00"]
 
 
-def test_without_the_reference_there_is_no_ratio() -> None:
+def test_there_is_no_ratio_without_the_reference() -> None:
     line = format_results(results({OURS: [10.0]}).summaries()).splitlines()[-1]
     assert line.split()[-2:] == ["-", "-"]
 
 
-def test_verdicts_say_wanted_got_and_outcome() -> None:
+def test_verdicts_have_limit_value_and_outcome() -> None:
     summaries = results({"grpc_aio": [100.0], OURS: [30.0]}).summaries()
     verdicts = judge(
         summaries, [Target(OURS, UNARY, "cpu", 0.25), Target(OURS, STREAM, "gain", 4.0)]
@@ -239,7 +237,7 @@ def test_verdicts_say_wanted_got_and_outcome() -> None:
     assert absent.split() == [STREAM, OURS, "gain", "≥", "4.00×", "-", "not", "measured"]
 
 
-def test_json_holds_every_round_the_median_the_ratio_and_the_verdicts() -> None:
+def test_json_has_every_round_the_median_the_ratio_and_the_verdicts() -> None:
     run = results({"grpc_aio": [100.0, 120.0, 80.0], OURS: [10.0, 20.0, 30.0]})
     run.unavailable["lean_uvloop"] = "no uvloop"
     verdicts = judge(run.summaries(), [Target(OURS, UNARY, "cpu", 0.25)])

@@ -1,4 +1,4 @@
-"""Does the benchmark of routes measure what it says? Nothing is judged by its time here."""
+"""Benchmark of routes: its subjects, results and command line, without a check of times."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ STEEP = Result("steep", {10: [100.0], 10_000: [121.0]}, {10: 1.0, 10_000: 2.0})
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
-def test_only_the_last_route_takes_the_rpcs(subject: str) -> None:
+def test_only_the_last_route_matches(subject: str) -> None:
     routes = make_routes(subject, 20)
     assert len(routes) == 20
     table = RouteTable(VirtualHost(domains=("*",), routes=routes), seeded_random(1))
@@ -36,15 +36,15 @@ def test_only_the_last_route_takes_the_rpcs(subject: str) -> None:
     assert isinstance(make_selector(routes[:-1]).select("/wanted.Service/M", METADATA), Status)
 
 
-def test_an_rpc_leaves_no_mark() -> None:
+def test_selection_releases_its_cluster_reference() -> None:
     selector = make_selector(make_routes("mixed", 10))
-    [ref] = selector._refs.values()  # noqa: SLF001 - the mark itself
+    [ref] = selector._refs.values()  # noqa: SLF001 - the reference count
     for _ in range(3):
         select(selector, "/wanted.Service/M")
     assert ref.count == 1
 
 
-def test_median_and_ratio_decide() -> None:
+def test_target_is_met_by_the_ratio_of_medians() -> None:
     assert (FLAT.ns(10), FLAT.ratio, FLAT.is_met) == (100.0, 1.2, True)
     assert not STEEP.is_met
     text = format_results([FLAT, STEEP])
@@ -53,7 +53,9 @@ def test_median_and_ratio_decide() -> None:
     assert "miss" in text
 
 
-def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_writes_results_of_all_sizes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "routes.json"
     arguments = ["--rounds", "1", "--seconds", "0.0001", "--only", "paths", "--json", str(out)]
     assert main(arguments) == 0

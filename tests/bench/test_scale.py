@@ -1,4 +1,4 @@
-"""Does the scale benchmark judge and show rightly, and does a mesh say what its row is about?"""
+"""Scale benchmark: targets, output and meshes."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ def results(row: str, measure: str, values: dict[tuple[int, str], list[float]]) 
     return made
 
 
-# Judged.
+# Targets.
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_each_kind_of_target_compares_medians(kind: str, got: float) -> None:
     assert verdict.got == pytest.approx(got)
 
 
-def test_a_slope_is_what_one_more_costs_whatever_an_empty_process_has() -> None:
+def test_slope_is_the_cost_per_unit_without_the_base_cost() -> None:
     run = results(
         "leave_and_return",
         "rss_kb_0",
@@ -79,9 +79,7 @@ def test_a_slope_is_what_one_more_costs_whatever_an_empty_process_has() -> None:
 @pytest.mark.parametrize(
     ("value", "outcome"), [(0.3, Outcome.PASS), (0.31, Outcome.MISS), (None, Outcome.NOT_MEASURED)]
 )
-def test_a_target_is_met_up_to_its_limit_and_not_beyond(
-    value: float | None, outcome: Outcome
-) -> None:
+def test_target_is_met_up_to_its_limit(value: float | None, outcome: Outcome) -> None:
     values = {(1, REFERENCE): [1.0]}
     if value is not None:
         values[1, CLIENT] = [value]
@@ -91,13 +89,13 @@ def test_a_target_is_met_up_to_its_limit_and_not_beyond(
     assert is_acceptable([verdict]) == (outcome is Outcome.PASS)
 
 
-def test_a_reference_of_nothing_makes_no_ratio() -> None:
+def test_target_is_not_measured_when_the_reference_is_zero() -> None:
     run = results("idle", "cpu_percent", {(1, CLIENT): [1.0], (1, REFERENCE): [0.0]})
     [verdict] = judge(run, [CLIENT], [ScaleTarget("idle", "cpu_percent", "ratio", 1.0)])
     assert verdict.outcome is Outcome.NOT_MEASURED
 
 
-def test_every_target_is_about_a_row_and_a_size_that_is_run() -> None:
+def test_every_target_has_an_existing_row_and_size() -> None:
     sizes = {row.name: row.sizes for row in ROWS}
     for target in TARGETS:
         assert target.size in sizes[target.row], target
@@ -110,7 +108,7 @@ def test_every_row_can_be_run_by_every_client() -> None:
     assert {CLIENTS[client].backend for client in (REFERENCE, *OURS)} == {"xds"}
 
 
-# Chosen and shown.
+# Selection and output.
 
 
 def test_rows_are_chosen_by_number_or_name() -> None:
@@ -124,20 +122,20 @@ def test_rows_are_chosen_by_number_or_name() -> None:
         select_rows(["P99"])
 
 
-def test_results_show_the_median_the_extremes_and_the_ratio() -> None:
+def test_results_have_the_median_the_extremes_and_the_ratio() -> None:
     run = results("idle", "cpu_percent", {(10, REFERENCE): [2.0], (10, CLIENT): [1.0, 3.0, 1.5]})
     line = format_results(run, [REFERENCE, CLIENT]).splitlines()[1].split()
     assert line == ["idle", "10", "cpu_percent", "2", "(2-2)", "1.5", "(1-3)", "0.750"]
 
 
-def test_verdicts_say_wanted_measured_and_outcome() -> None:
+def test_verdicts_have_limit_value_and_outcome() -> None:
     run = results("cold_start", "first_rpc_s", {(1, REFERENCE): [1.0], (1, CLIENT): [2.0]})
     verdicts = judge(run, [CLIENT], [ScaleTarget("cold_start", "first_rpc_s", "ratio", 1.3)])
     line = format_verdicts(verdicts).splitlines()[1].split()
     assert line == ["cold_start:", "first_rpc_s,", "ratio", CLIENT, "≤", "1.3", "2.000", "missed"]
 
 
-def test_json_holds_every_round_and_the_verdicts() -> None:
+def test_json_has_every_round_and_the_verdicts() -> None:
     run = results("cold_start", "first_rpc_s", {(1, REFERENCE): [1.0, 3.0], (1, CLIENT): [2.0]})
     run.failures["P13 cold_start"] = "no answer"
     verdicts = judge(run, [CLIENT], [ScaleTarget("cold_start", "first_rpc_s", "ratio", 1.3)])
@@ -150,13 +148,13 @@ def test_json_holds_every_round_and_the_verdicts() -> None:
 # Meshes.
 
 
-def test_endpoints_have_addresses_of_their_own() -> None:
+def test_every_endpoint_has_its_own_address() -> None:
     addresses = {loopback_address(number, PORTS) for number in range(100_000)}
     assert len(addresses) == 100_000
     assert loopback_address(257, PORTS) == "127.1.1.1:50002"
 
 
-def test_an_added_endpoint_comes_last() -> None:
+def test_added_endpoint_is_last() -> None:
     snapshot = Snapshot.of(MESHES["many_endpoints"](count=2, ports=PORTS, added=[7]))
     found = snapshot.resources(ENDPOINTS)["c"].message().endpoints[0].lb_endpoints
     hosts = [each.endpoint.address.socket_address.address for each in found]
@@ -175,16 +173,16 @@ def test_only_the_last_route_matches_the_method(mesh: str) -> None:
 # Pacing.
 
 
-async def test_the_next_is_asked_although_the_last_was_not_answered() -> None:
-    is_asked_twice = asyncio.Event()
-    asked = 0
+async def test_paced_run_does_not_wait_for_responses() -> None:
+    has_second_call = asyncio.Event()
+    calls = 0
 
-    async def ask() -> None:
-        nonlocal asked
-        asked += 1
-        if asked > 1:
-            is_asked_twice.set()
-        await is_asked_twice.wait()
+    async def call() -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            has_second_call.set()
+        await has_second_call.wait()
 
-    assert await run_paced(ask, rate_per_s=1000.0, duration_s=0.1) == asked
-    assert asked > 1
+    assert await run_paced(call, rate_per_s=1000.0, duration_s=0.1) == calls
+    assert calls > 1

@@ -1,4 +1,4 @@
-"""Does the benchmark of responses deliver what it says, and judge it rightly?"""
+"""Benchmark of xDS responses: workloads, targets and JSON output."""
 
 import json
 
@@ -9,14 +9,14 @@ from bench.xds_workloads import WORKLOADS
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_a_response_and_the_same_with_one_entry_changed_are_delivered(name: str) -> None:
-    # What was told is counted inside, and a refusal raises.
+def test_full_and_changed_responses_are_delivered(name: str) -> None:
+    # `measure` checks the notifications, and raises if a response is refused.
     cost = measure(WORKLOADS[name], 20, rounds=1)
     assert (cost.workload, cost.size) == (name, 20)
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_only_the_changed_entry_differs(name: str) -> None:
+def test_resources_differ_when_an_entry_is_changed(name: str) -> None:
     make = WORKLOADS[name].make_resources
     assert make(20, None) == make(20, None)
     assert make(20, None) != make(20, 10)
@@ -34,7 +34,7 @@ def test_targets_are_judged_at_the_largest_size() -> None:
     assert [verdict.is_met for verdict in missed] == [False, False, False]
 
 
-def test_every_number_is_in_the_json() -> None:
+def test_json_has_all_numbers() -> None:
     costs = [cost(10, 1.0, 0.5)]
     document = json.loads(to_json(costs, judge(costs), rounds=3))
     assert document["costs"][0]["us_per_entry"] == 100.0

@@ -1,7 +1,7 @@
-"""What every Clock promises, asked of the virtual one and of real loops.
+"""Contract of Clock, checked for the virtual clock and for real event loops.
 
-The real side waits for a few milliseconds. Nothing here depends on how late a busy machine is:
-what must not have fired yet is a minute away.
+Tests of real loops wait for a few milliseconds. No result depends on how late a busy machine is:
+timers that must not have fired yet are due in a minute.
 """
 
 import asyncio
@@ -19,46 +19,46 @@ from proxyless.runtime import IDLE_TIMER, Clock, LoopClock, VirtualClock
 
 STEP_S = 0.004
 FAR_S = 60.0
-# uvloop counts milliseconds.
+# uvloop has a resolution of 1 ms.
 RESOLUTION_S = 0.001
 
 
 @dataclass(frozen=True)
-class World:
-    """A clock, and the way to let its time pass."""
+class ClockWorld:
+    """A clock, and a function that lets its time pass."""
 
     clock: Clock
     let_pass: Callable[[float], None]
 
 
 @pytest.fixture(params=["virtual", "asyncio", "uvloop"])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
+def world(request: pytest.FixtureRequest) -> Iterator[ClockWorld]:
     if request.param == "virtual":
         virtual = VirtualClock(now_s=1000.0)
-        yield World(virtual, virtual.advance)
+        yield ClockWorld(virtual, virtual.advance)
         return
     factory = asyncio.new_event_loop if request.param == "asyncio" else uvloop.new_event_loop
     with closing(factory()) as loop:
-        # A moment more than asked for, or a timer of exactly that time may be missed.
-        yield World(
+        # A little longer than requested, so that a timer of exactly that delay fires.
+        yield ClockWorld(
             LoopClock(loop),
             lambda span_s: loop.run_until_complete(asyncio.sleep(span_s + 2 * RESOLUTION_S)),
         )
 
 
-def test_time_moves_on_with_what_passes(world: World) -> None:
+def test_now_s_advances_with_time(world: ClockWorld) -> None:
     start_s = world.clock.now_s()
     world.let_pass(STEP_S)
     assert world.clock.now_s() >= start_s + STEP_S - RESOLUTION_S
 
 
-def test_what_takes_time_is_measured(world: World) -> None:
+def test_measured_s_advances_with_time(world: ClockWorld) -> None:
     start_s = world.clock.measured_s()
     world.let_pass(STEP_S)
     assert world.clock.measured_s() >= start_s + STEP_S - RESOLUTION_S
 
 
-def test_time_is_measured_in_any_thread_and_never_goes_back(world: World) -> None:
+def test_measured_s_is_monotonic_in_any_thread(world: ClockWorld) -> None:
     start_s, read_s = world.clock.measured_s(), list[float]()
     thread = Thread(target=lambda: read_s.append(world.clock.measured_s()))
     thread.start()
@@ -66,7 +66,7 @@ def test_time_is_measured_in_any_thread_and_never_goes_back(world: World) -> Non
     assert start_s <= read_s[0] <= world.clock.measured_s()
 
 
-def test_a_timer_fires_once_and_not_before_its_time(world: World) -> None:
+def test_timer_fires_once_and_not_before_its_delay(world: ClockWorld) -> None:
     start_s, fired_s = world.clock.now_s(), list[float]()
     world.clock.call_later(STEP_S, lambda: fired_s.append(world.clock.now_s()))
     world.let_pass(2 * STEP_S)
@@ -75,7 +75,7 @@ def test_a_timer_fires_once_and_not_before_its_time(world: World) -> None:
     assert fired_s[0] >= start_s + STEP_S - RESOLUTION_S
 
 
-def test_a_timer_does_not_fire_while_its_time_has_not_come(world: World) -> None:
+def test_timer_is_pending_until_its_delay_has_passed(world: ClockWorld) -> None:
     fired: list[str] = []
     timer = world.clock.call_later(FAR_S, lambda: fired.append("far"))
     world.let_pass(STEP_S)
@@ -85,8 +85,8 @@ def test_a_timer_does_not_fire_while_its_time_has_not_come(world: World) -> None
 
 
 @pytest.mark.parametrize("delay_s", [0.0, -1.0])
-def test_a_timer_without_delay_fires_soon_but_not_inside_the_call(
-    world: World, delay_s: float
+def test_timer_without_delay_fires_after_the_call_and_not_inside_it(
+    world: ClockWorld, delay_s: float
 ) -> None:
     fired: list[str] = []
     timer = world.clock.call_later(delay_s, lambda: fired.append("now"))
@@ -96,10 +96,10 @@ def test_a_timer_without_delay_fires_soon_but_not_inside_the_call(
     assert fired == ["now"]
 
 
-def test_timers_fire_by_time_whatever_the_order_of_creation(world: World) -> None:
+def test_timers_fire_in_order_of_their_due_times(world: ClockWorld) -> None:
     fired_due_s: list[float] = []
     for steps in (3, 1, 4, 2, 5):
-        # Read again for each: a busy machine may stop here for longer than a step.
+        # Read again for each timer: a busy machine may pause here for longer than a step.
         due_s = world.clock.now_s() + steps * STEP_S
         world.clock.call_later(steps * STEP_S, functools.partial(fired_due_s.append, due_s))
     world.let_pass(5 * STEP_S)
@@ -108,7 +108,7 @@ def test_timers_fire_by_time_whatever_the_order_of_creation(world: World) -> Non
         assert earlier_s <= later_s + RESOLUTION_S
 
 
-def test_timers_without_delay_fire_in_the_order_of_creation(world: World) -> None:
+def test_timers_without_delay_fire_in_order_of_creation(world: ClockWorld) -> None:
     fired: list[int] = []
     for n in range(20):
         world.clock.call_later(0, functools.partial(fired.append, n))
@@ -116,7 +116,7 @@ def test_timers_without_delay_fire_in_the_order_of_creation(world: World) -> Non
     assert fired == list(range(20))
 
 
-def test_a_pending_timer_says_when_it_is_due(world: World) -> None:
+def test_pending_timer_has_its_due_time(world: ClockWorld) -> None:
     before_s = world.clock.now_s()
     timer = world.clock.call_later(FAR_S, lambda: None)
     soon = world.clock.call_later(0, lambda: None)
@@ -127,7 +127,7 @@ def test_a_pending_timer_says_when_it_is_due(world: World) -> None:
     soon.cancel()
 
 
-def test_pending_ends_when_the_callback_starts(world: World) -> None:
+def test_pending_ends_when_the_callback_starts(world: ClockWorld) -> None:
     seen: list[bool] = []
     timer = world.clock.call_later(0, lambda: seen.append(timer.pending))
     seen.append(timer.pending)
@@ -136,7 +136,7 @@ def test_pending_ends_when_the_callback_starts(world: World) -> None:
     assert seen == [True, False, False]
 
 
-def test_a_cancelled_timer_never_fires(world: World) -> None:
+def test_a_cancelled_timer_never_fires(world: ClockWorld) -> None:
     fired: list[str] = []
     timers = [
         world.clock.call_later(delay_s, lambda: fired.append("cancelled"))
@@ -151,8 +151,8 @@ def test_a_cancelled_timer_never_fires(world: World) -> None:
 
 
 @pytest.mark.parametrize("delay_s", [0, STEP_S])
-def test_a_timer_that_is_due_can_still_be_cancelled_by_the_one_before_it(
-    world: World, delay_s: float
+def test_due_timer_can_be_cancelled_by_the_one_that_fires_before_it(
+    world: ClockWorld, delay_s: float
 ) -> None:
     fired: list[str] = []
 
@@ -166,7 +166,7 @@ def test_a_timer_that_is_due_can_still_be_cancelled_by_the_one_before_it(
     assert fired == ["first"]
 
 
-def test_cancelling_after_firing_does_nothing(world: World) -> None:
+def test_cancel_after_firing_has_no_effect(world: ClockWorld) -> None:
     fired: list[str] = []
     timer = world.clock.call_later(0, lambda: fired.append("once"))
     world.let_pass(0)
@@ -176,7 +176,7 @@ def test_cancelling_after_firing_does_nothing(world: World) -> None:
     assert not timer.pending
 
 
-def test_a_timer_may_cancel_itself_while_it_fires(world: World) -> None:
+def test_a_timer_may_cancel_itself_while_it_fires(world: ClockWorld) -> None:
     fired: list[str] = []
 
     def callback() -> None:
@@ -188,7 +188,7 @@ def test_a_timer_may_cancel_itself_while_it_fires(world: World) -> None:
     assert fired == ["done"]
 
 
-def test_a_callback_may_start_the_next_timer(world: World) -> None:
+def test_callback_may_start_another_timer(world: ClockWorld) -> None:
     fired_s: list[float] = []
 
     def tick() -> None:
@@ -204,11 +204,11 @@ def test_a_callback_may_start_the_next_timer(world: World) -> None:
 
 
 @pytest.mark.parametrize("delay_s", [float("inf"), float("nan")])
-def test_a_delay_that_is_not_finite_is_rejected(world: World, delay_s: float) -> None:
+def test_a_delay_that_is_not_finite_is_rejected(world: ClockWorld, delay_s: float) -> None:
     with pytest.raises(ValueError, match=f"timer delay {delay_s} s is not valid"):
         world.clock.call_later(delay_s, lambda: None)
 
 
-def test_the_idle_timer_is_a_timer_that_is_not_pending() -> None:
+def test_idle_timer_is_not_pending() -> None:
     IDLE_TIMER.cancel()
     assert not IDLE_TIMER.pending

@@ -1,6 +1,6 @@
-"""What every Network promises: connections, listeners, TLS and names.
+"""Contract of Network: connections, listeners, TLS and names.
 
-A world is a network and a loop to run on. The real one runs on both loops that users have, the
+A world is a network and an event loop. The real network runs on asyncio and on uvloop, and the
 simulated one on a loop in virtual time.
 """
 
@@ -28,8 +28,8 @@ P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
-class World:
-    """A network and the loop that its stories run on."""
+class NetworkWorld:
+    """A network and the loop that its tests run on."""
 
     network: Network
     new_loop: Callable[[], asyncio.AbstractEventLoop]
@@ -38,22 +38,22 @@ class World:
 
     def run(self, story: Coroutine[Any, Any, None]) -> None:
         async def run_and_check() -> None:
-            # Generous: only a hang takes longer.
+            # Only a hang takes longer.
             async with asyncio.timeout(20):
                 await story
-            # A loop accepts connections in tasks of its own, which may end a moment later.
+            # A loop accepts connections in its own tasks, which may end a moment later.
             if others := asyncio.all_tasks() - {asyncio.current_task()}:
                 _, left = await asyncio.wait(others, timeout=5)
-                assert not left, f"tasks still running after the story: {left}"
+                assert not left, f"tasks still running after the test: {left}"
 
         with asyncio.Runner(loop_factory=self.new_loop) as runner:
             runner.run(run_and_check())
 
 
 WORLDS = {
-    "asyncio": World(AsyncioNetwork(), asyncio.new_event_loop),
-    "uvloop": World(AsyncioNetwork(), uvloop.new_event_loop),
-    "simulated": World(
+    "asyncio": NetworkWorld(AsyncioNetwork(), asyncio.new_event_loop),
+    "uvloop": NetworkWorld(AsyncioNetwork(), uvloop.new_event_loop),
+    "simulated": NetworkWorld(
         SimNetwork(Fabric(seeded_random(1)), "10.0.0.1"),
         SimLoop,
         has_sockets=False,
@@ -63,7 +63,7 @@ WORLDS = {
 
 
 @pytest.fixture(params=WORLDS)
-def world(request: pytest.FixtureRequest) -> World:
+def world(request: pytest.FixtureRequest) -> NetworkWorld:
     world = WORLDS[request.param]
     if not world.has_tls and "authority" in request.fixturenames:
         pytest.skip("a handshake cannot be repeated, so the simulated network has no TLS")
@@ -71,20 +71,20 @@ def world(request: pytest.FixtureRequest) -> World:
 
 
 def in_world(
-    story: Callable[Concatenate[World, P], Coroutine[Any, Any, None]],
-) -> Callable[Concatenate[World, P], None]:
+    story: Callable[Concatenate[NetworkWorld, P], Coroutine[Any, Any, None]],
+) -> Callable[Concatenate[NetworkWorld, P], None]:
     """Run an asynchronous test on the loop of its world."""
 
     @functools.wraps(story)
-    def test(world: World, *args: P.args, **kwargs: P.kwargs) -> None:
+    def test(world: NetworkWorld, *args: P.args, **kwargs: P.kwargs) -> None:
         world.run(story(world, *args, **kwargs))
 
-    return cast("Callable[Concatenate[World, P], None]", test)
+    return cast("Callable[Concatenate[NetworkWorld, P], None]", test)
 
 
 @pytest.fixture(params=["v4", "v6", "unix", "abstract"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
-    """Where to listen: nobody else is there."""
+    """A free address to listen on."""
     match request.param:
         case "v4":
             return IpAddress("127.0.0.1", 0)
@@ -102,7 +102,7 @@ def authority() -> CertificateAuthority:
 
 
 class Peer(asyncio.Protocol):
-    """One end of a connection: keeps what it got and tells when it is lost."""
+    """One end of a connection: records received bytes and the loss of the connection."""
 
     def __init__(self, accepted: "asyncio.Queue[Peer] | None" = None) -> None:
         self._accepted = accepted
@@ -111,7 +111,7 @@ class Peer(asyncio.Protocol):
         self._changed = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports have the methods but not the type.
+        # Transports of uvloop have the methods but not the type.
         self.transport = cast("asyncio.Transport", transport)
         if self._accepted is not None:
             self._accepted.put_nowait(self)
@@ -129,8 +129,8 @@ class Peer(asyncio.Protocol):
             await self._changed.wait()
         assert self.received == data
 
-    async def hear(self) -> None:
-        """Return when something came."""
+    async def wait_for_data(self) -> None:
+        """Return when data was received."""
         await self._changed.wait()
 
     async def close(self) -> None:
@@ -139,7 +139,7 @@ class Peer(asyncio.Protocol):
 
 
 class Acceptor:
-    """Makes server ends and hands them out once they are connected."""
+    """Creates server ends and returns them once they are connected."""
 
     def __init__(self) -> None:
         self._accepted: asyncio.Queue[Peer] = asyncio.Queue()
@@ -159,7 +159,7 @@ async def expect_bytes_both_ways(client: Peer, server: Peer) -> None:
 
 
 @in_world
-async def test_a_connection_carries_bytes_both_ways(world: World, place: Address) -> None:
+async def test_a_connection_carries_bytes_both_ways(world: NetworkWorld, place: Address) -> None:
     accepted = Acceptor()
     listener = await world.network.listen(place, accepted)
     with closing(listener):
@@ -172,7 +172,7 @@ async def test_a_connection_carries_bytes_both_ways(world: World, place: Address
 
 
 @in_world
-async def test_a_megabyte_arrives_whole(world: World, place: Address) -> None:
+async def test_a_megabyte_arrives_complete(world: NetworkWorld, place: Address) -> None:
     data = bytes(range(256)) * 4096
     accepted = Acceptor()
     with closing(await world.network.listen(place, accepted)) as listener:
@@ -185,7 +185,7 @@ async def test_a_megabyte_arrives_whole(world: World, place: Address) -> None:
 
 
 @in_world
-async def test_each_connection_has_protocols_of_its_own(world: World, place: Address) -> None:
+async def test_each_connection_has_its_own_protocols(world: NetworkWorld, place: Address) -> None:
     accepted = Acceptor()
     with closing(await world.network.listen(place, accepted)) as listener:
         _, first = await world.network.connect(listener.address, Peer)
@@ -201,28 +201,30 @@ async def test_each_connection_has_protocols_of_its_own(world: World, place: Add
 
 
 @in_world
-async def test_a_listener_knows_its_real_address(world: World, place: Address) -> None:
+async def test_listener_has_its_real_address(world: NetworkWorld, place: Address) -> None:
     with closing(await world.network.listen(place, Peer)) as listener:
         match place, listener.address:
-            case IpAddress(asked, 0), IpAddress(bound, port):
-                assert bound == asked
+            case IpAddress(requested, 0), IpAddress(bound, port):
+                assert bound == requested
                 assert port > 0
             case _:
                 assert listener.address == place
 
 
 @in_world
-async def test_connecting_where_nobody_listens_is_an_os_error(world: World, place: Address) -> None:
+async def test_connect_raises_os_error_when_there_is_no_listener(
+    world: NetworkWorld, place: Address
+) -> None:
     listener = await world.network.listen(place, Peer)
     listener.close()
     await listener.wait_closed()
-    with pytest.raises(OSError):  # noqa: PT011 - its text is the system's own.
+    with pytest.raises(OSError):  # noqa: PT011 - the text is that of the system.
         await world.network.connect(listener.address, Peer)
 
 
 @in_world
-async def test_a_closed_listeners_address_is_free_and_its_connections_live_on(
-    world: World, place: Address
+async def test_address_is_free_and_connections_stay_open_when_a_listener_is_closed(
+    world: NetworkWorld, place: Address
 ) -> None:
     accepted = Acceptor()
     listener = await world.network.listen(place, accepted)
@@ -241,15 +243,15 @@ async def test_a_closed_listeners_address_is_free_and_its_connections_live_on(
 
 
 @in_world
-async def test_an_address_in_use_is_an_os_error(world: World) -> None:
+async def test_listen_raises_os_error_when_the_address_is_in_use(world: NetworkWorld) -> None:
     listener = await world.network.listen(IpAddress("127.0.0.1", 0), Peer)
     with closing(listener), pytest.raises(OSError, match="in use"):
         await world.network.listen(listener.address, Peer)
 
 
 @in_world
-async def test_giving_up_leaves_no_connection_behind(
-    world: World, place: Address, authority: CertificateAuthority
+async def test_cancelled_connect_closes_its_connection(
+    world: NetworkWorld, place: Address, authority: CertificateAuthority
 ) -> None:
     accepted = Acceptor()  # Never answers the TLS handshake.
     with closing(await world.network.listen(place, accepted)) as listener:
@@ -266,8 +268,8 @@ async def test_giving_up_leaves_no_connection_behind(
 
 
 @in_world
-async def test_tls_carries_bytes_both_ways_and_agrees_on_a_protocol(
-    world: World, place: Address, authority: CertificateAuthority
+async def test_tls_carries_bytes_both_ways_and_negotiates_a_protocol(
+    world: NetworkWorld, place: Address, authority: CertificateAuthority
 ) -> None:
     accepted = Acceptor()
     server_context = authority.server_context(["api.test"], alpn=["h2"])
@@ -287,26 +289,26 @@ async def test_tls_carries_bytes_both_ways_and_agrees_on_a_protocol(
 
 
 @in_world
-async def test_the_server_is_told_the_name_that_is_asked_for(
-    world: World, place: Address, authority: CertificateAuthority
+async def test_server_name_is_sent_to_the_server(
+    world: NetworkWorld, place: Address, authority: CertificateAuthority
 ) -> None:
-    accepted, asked = Acceptor(), list[str | None]()
+    accepted, names = Acceptor(), list[str | None]()
     context = authority.server_context(["api.test"])
-    context.sni_callback = lambda tls, name, context: asked.append(name)
+    context.sni_callback = lambda tls, name, context: names.append(name)
     with closing(await world.network.listen(place, accepted, tls=context)) as listener:
         _, client = await world.network.connect(
             listener.address, Peer, tls=authority.client_context(), server_hostname="api.test"
         )
         server = await accepted.next()
-        assert asked == ["api.test"]
+        assert names == ["api.test"]
         await client.close()
         await server.lost
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 @in_world
-async def test_without_a_name_an_ip_address_is_checked_as_itself(
-    world: World, host: str, authority: CertificateAuthority
+async def test_ip_address_is_verified_when_there_is_no_server_name(
+    world: NetworkWorld, host: str, authority: CertificateAuthority
 ) -> None:
     accepted = Acceptor()
     context = authority.server_context([host])
@@ -320,7 +322,7 @@ async def test_without_a_name_an_ip_address_is_checked_as_itself(
 
 
 async def expect_tls_failure(
-    world: World, place: Address, server: ssl.SSLContext, client: ssl.SSLContext
+    world: NetworkWorld, place: Address, server: ssl.SSLContext, client: ssl.SSLContext
 ) -> None:
     listener = await world.network.listen(place, Peer, tls=server)
     with closing(listener), pytest.raises(ssl.SSLCertVerificationError):
@@ -328,26 +330,26 @@ async def expect_tls_failure(
 
 
 @in_world
-async def test_a_certificate_for_another_name_is_an_os_error(
-    world: World, place: Address, authority: CertificateAuthority
+async def test_connect_raises_when_the_certificate_is_for_another_name(
+    world: NetworkWorld, place: Address, authority: CertificateAuthority
 ) -> None:
     server = authority.server_context(["other.test"])
     await expect_tls_failure(world, place, server, authority.client_context())
 
 
 @in_world
-async def test_a_certificate_of_an_unknown_authority_is_an_os_error(
-    world: World, place: Address, authority: CertificateAuthority
+async def test_connect_raises_when_the_authority_is_unknown(
+    world: NetworkWorld, place: Address, authority: CertificateAuthority
 ) -> None:
     server = CertificateAuthority("stranger").server_context(["api.test"])
     await expect_tls_failure(world, place, server, authority.client_context())
 
 
 @in_world
-async def test_a_context_that_checks_names_gets_one_or_nothing_is_connected(
-    world: World, place: Address, authority: CertificateAuthority
+async def test_connect_raises_without_a_server_name_when_the_context_checks_names(
+    world: NetworkWorld, place: Address, authority: CertificateAuthority
 ) -> None:
-    # The empty name, too: asyncio would then check nothing.
+    # Also for the empty name, with which asyncio would check nothing.
     names = [""] if isinstance(place, IpAddress) else ["", None]
     for name in names:
         with pytest.raises(ValueError, match="has no server_hostname, wanted one to check"):
@@ -357,8 +359,8 @@ async def test_a_context_that_checks_names_gets_one_or_nothing_is_connected(
 
 
 @in_world
-async def test_a_context_that_checks_no_names_needs_none(
-    world: World, place: Address, authority: CertificateAuthority
+async def test_connect_needs_no_server_name_when_the_context_checks_no_names(
+    world: NetworkWorld, place: Address, authority: CertificateAuthority
 ) -> None:
     accepted, context = Acceptor(), authority.client_context()
     context.check_hostname = False
@@ -371,8 +373,8 @@ async def test_a_context_that_checks_no_names_needs_none(
         await server.lost
 
 
-class Taker(asyncio.BufferedProtocol):
-    """Takes over a connection, as a pump does."""
+class SecondProtocol(asyncio.BufferedProtocol):
+    """A buffered protocol that replaces the first protocol of a connection."""
 
     def __init__(self) -> None:
         self._buffer = bytearray(1024)
@@ -392,7 +394,7 @@ class Taker(asyncio.BufferedProtocol):
 
 
 class Pausing(Peer):
-    """Reads what came first, and no more."""
+    """Pauses reading after the first data."""
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -400,7 +402,9 @@ class Pausing(Peer):
 
 
 @in_world
-async def test_a_connection_changes_hands_and_no_byte_is_lost(world: World, place: Address) -> None:
+async def test_no_byte_is_lost_when_the_protocol_of_a_connection_is_replaced(
+    world: NetworkWorld, place: Address
+) -> None:
     accepted = Acceptor()
     with closing(await world.network.listen(place, accepted)) as listener:
         transport, client = await world.network.connect(listener.address, Pausing)
@@ -409,21 +413,21 @@ async def test_a_connection_changes_hands_and_no_byte_is_lost(world: World, plac
         await client.expect(b"for the first")
         server.transport.write(b"for the second")
         await asyncio.sleep(0.01)
-        taker = Taker()
-        transport.set_protocol(taker)
+        second = SecondProtocol()
+        transport.set_protocol(second)
         transport.resume_reading()
-        await taker.changed.wait()
-        assert taker.received == b"for the second"
+        await second.changed.wait()
+        assert second.received == b"for the second"
         assert client.received == b"for the first"
         transport.write(b"of the second")
         await server.expect(b"of the second")
         await server.close()
-        await taker.lost
+        await second.lost
 
 
 @in_world
-async def test_tls_starts_on_a_connection_that_is_there(
-    world: World, place: Address, authority: CertificateAuthority
+async def test_tls_starts_on_an_open_connection(
+    world: NetworkWorld, place: Address, authority: CertificateAuthority
 ) -> None:
     accepted = Acceptor()
     tls = authority.server_context(["api.test"], alpn=["h2"])
@@ -438,19 +442,19 @@ async def test_tls_starts_on_a_connection_that_is_there(
         await server.expect(b"ping")
         server.transport.write(b"pong")
         await client.expect(b"pong")
-        taker = Taker()
-        secured.set_protocol(taker)
+        second = SecondProtocol()
+        secured.set_protocol(second)
         server.transport.write(b"for the second")
-        await taker.changed.wait()
-        assert taker.received == b"for the second"
+        await second.changed.wait()
+        assert second.received == b"for the second"
         secured.close()
         await server.lost
-        await taker.lost
+        await second.lost
 
 
 @in_world
-async def test_a_handshake_that_fails_ends_the_connection(
-    world: World, place: Address, authority: CertificateAuthority
+async def test_failed_handshake_closes_the_connection(
+    world: NetworkWorld, place: Address, authority: CertificateAuthority
 ) -> None:
     tls = authority.server_context(["other.test"])
     with closing(await world.network.listen(place, Peer, tls=tls)) as listener:
@@ -463,15 +467,15 @@ async def test_a_handshake_that_fails_ends_the_connection(
 
 
 @in_world
-async def test_a_peer_that_leaves_in_the_handshake_is_an_os_error(
-    world: World, place: Address, authority: CertificateAuthority
+async def test_start_tls_raises_os_error_when_the_peer_closes_during_the_handshake(
+    world: NetworkWorld, place: Address, authority: CertificateAuthority
 ) -> None:
     accepted = Acceptor()  # Never answers the TLS handshake.
     with closing(await world.network.listen(place, accepted)) as listener:
         plain, client = await world.network.connect(listener.address, Peer)
         server = await accepted.next()
         server.transport.close()
-        with pytest.raises(OSError):  # noqa: PT011 - its text is the system's own.
+        with pytest.raises(OSError):  # noqa: PT011 - the text is that of the system.
             await world.network.start_tls(
                 plain, client, tls=authority.client_context(), server_hostname="api.test"
             )
@@ -479,8 +483,8 @@ async def test_a_peer_that_leaves_in_the_handshake_is_an_os_error(
 
 
 @in_world
-async def test_giving_up_a_handshake_ends_the_connection(
-    world: World, place: Address, authority: CertificateAuthority
+async def test_cancelled_handshake_closes_the_connection(
+    world: NetworkWorld, place: Address, authority: CertificateAuthority
 ) -> None:
     accepted = Acceptor()  # Never answers the TLS handshake.
     with closing(await world.network.listen(place, accepted)) as listener:
@@ -491,7 +495,7 @@ async def test_giving_up_a_handshake_ends_the_connection(
                 plain, client, tls=authority.client_context(), server_hostname="api.test"
             )
         )
-        await server.hear()
+        await server.wait_for_data()
         handshake.cancel()
         with pytest.raises(asyncio.CancelledError):
             await handshake
@@ -499,8 +503,8 @@ async def test_giving_up_a_handshake_ends_the_connection(
 
 
 @in_world
-async def test_a_handshake_that_checks_names_needs_one(
-    world: World, place: Address, authority: CertificateAuthority
+async def test_start_tls_raises_without_a_server_name_when_the_context_checks_names(
+    world: NetworkWorld, place: Address, authority: CertificateAuthority
 ) -> None:
     accepted = Acceptor()
     with closing(await world.network.listen(place, accepted)) as listener:
@@ -515,12 +519,12 @@ async def test_a_handshake_that_checks_names_needs_one(
 
 @pytest.mark.parametrize("host", ["192.0.2.7", "2001:db8::7"])
 @in_world
-async def test_a_literal_resolves_to_itself(world: World, host: str) -> None:
+async def test_a_literal_resolves_to_itself(world: NetworkWorld, host: str) -> None:
     assert await world.network.resolve(host, 443) == [IpAddress(host, 443)]
 
 
 @in_world
-async def test_localhost_resolves_to_loopback_without_repeats(world: World) -> None:
+async def test_localhost_resolves_to_loopback_without_duplicates(world: NetworkWorld) -> None:
     addresses = await world.network.resolve("localhost", 80)
     assert addresses
     assert set(addresses) <= {IpAddress("127.0.0.1", 80), IpAddress("::1", 80)}
@@ -531,14 +535,16 @@ async def test_localhost_resolves_to_loopback_without_repeats(world: World) -> N
     "host", ["a..b", "x" * 64, "\udc80", ""], ids=["no label", "long label", "surrogate", "empty"]
 )
 @in_world
-async def test_what_cannot_be_a_name_is_an_os_error(world: World, host: str) -> None:
-    with pytest.raises(OSError):  # noqa: PT011 - its text is the system's own.
+async def test_resolve_raises_os_error_when_the_name_is_invalid(
+    world: NetworkWorld, host: str
+) -> None:
+    with pytest.raises(OSError):  # noqa: PT011 - the text is that of the system.
         await world.network.resolve(host, 80)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 @in_world
-async def test_small_writes_are_sent_at_once(world: World, host: str) -> None:
+async def test_small_writes_are_sent_at_once(world: NetworkWorld, host: str) -> None:
     if not world.has_sockets:
         pytest.skip("a network without sockets has no TCP_NODELAY")
     accepted = Acceptor()
@@ -553,8 +559,8 @@ async def test_small_writes_are_sent_at_once(world: World, host: str) -> None:
 
 
 @in_world
-async def test_a_socket_file_is_removed_unless_another_has_taken_its_place(
-    world: World, tmp_path: Path
+async def test_socket_file_is_removed_unless_another_listener_has_replaced_it(
+    world: NetworkWorld, tmp_path: Path
 ) -> None:
     if not world.has_sockets:
         pytest.skip("a network without sockets has no socket files")
@@ -568,8 +574,8 @@ async def test_a_socket_file_is_removed_unless_another_has_taken_its_place(
 
 
 @in_world
-async def test_a_socket_file_that_is_gone_already_is_no_trouble(
-    world: World, tmp_path: Path
+async def test_close_succeeds_when_the_socket_file_was_removed(
+    world: NetworkWorld, tmp_path: Path
 ) -> None:
     if not world.has_sockets:
         pytest.skip("a network without sockets has no socket files")
@@ -580,7 +586,9 @@ async def test_a_socket_file_that_is_gone_already_is_no_trouble(
 
 
 @in_world
-async def test_a_path_too_long_for_a_socket_is_an_os_error(world: World) -> None:
+async def test_connect_raises_os_error_when_the_socket_path_is_too_long(
+    world: NetworkWorld,
+) -> None:
     if not world.has_sockets:
         pytest.skip("a network without sockets has no limit")
     with pytest.raises(OSError, match="path too long"):

@@ -1,8 +1,7 @@
-"""What every Resolver promises to whoever owns it.
+"""Contract of Resolver.
 
-A world is a target and the things its resolver acts through. Names are answered at once; the real
-one asks the system for the addresses of this machine, and waits for milliseconds where the others
-let minutes pass.
+A world is a target, and the network and clock of its resolver. Names resolve at once. One world
+uses the system's resolver and real time; it waits for milliseconds instead of minutes.
 """
 
 import asyncio
@@ -20,36 +19,36 @@ from proxyless.resolver import (
     ResolverRegistry,
 )
 from proxyless.runtime import AsyncioNetwork, Clock, LoopClock, Network, VirtualClock
-from tests.resolver_world import Middle, NameServer, Recorder, settle
+from tests.worlds.resolvers import MidpointRandom, NameServer, ResultRecorder, settle
 
 REGISTRY = ResolverRegistry([DnsFactory(), *STATIC_FACTORIES])
-# What policies may ask for in vain: grpcio's default, and ours.
-FLOOR_S = 30.0
-# Generous: only a hang takes longer.
-PATIENCE_S = 20.0
+# Requests within this time after a result have no effect: the default of grpcio, and ours.
+MIN_INTERVAL_S = 30.0
+# Only a hang takes longer.
+TIMEOUT_S = 20.0
 
 
-class Oracle(NameServer):
-    """Has an answer for every name, at once."""
+class ImmediateNameServer(NameServer):
+    """Resolves every name at once."""
 
     async def resolve(self, host: str, port: int) -> list[IpAddress]:
-        self.asked.append((host, port))
+        self.queries.append((host, port))
         return [IpAddress("10.0.0.2", port), IpAddress("10.0.0.1", port)]
 
 
 @dataclass
-class World:
-    """A target, its resolver's surroundings, and the way to let their time pass."""
+class ResolverContractWorld:
+    """A target, network and clock of its resolver, and a way to let time pass."""
 
     target: str
     network: Network
     clock: Clock
-    heard: Recorder = field(default_factory=Recorder)
+    listener: ResultRecorder = field(default_factory=ResultRecorder)
 
     def create(self) -> Resolver:
         factory, target = REGISTRY.match_target(self.target)
-        context = ResolverContext(self.network, self.clock, Middle())
-        return factory.create(target, self.heard, context)
+        context = ResolverContext(self.network, self.clock, MidpointRandom())
+        return factory.create(target, self.listener, context)
 
     async def let_pass(self, seconds: float) -> None:
         await settle()
@@ -64,15 +63,15 @@ class World:
         if isinstance(self.clock, VirtualClock):
             await self.let_pass(0)
         else:
-            async with asyncio.timeout(PATIENCE_S):
-                await self.heard.has_heard.wait()
-        assert len(self.heard.results) == 1
+            async with asyncio.timeout(TIMEOUT_S):
+                await self.listener.has_result.wait()
+        assert len(self.listener.results) == 1
 
     async def expect_nothing_left(self) -> None:
-        """No result is still to come, and nothing waits to bring one."""
-        heard = len(self.heard.results)
-        await self.let_pass(1000 * FLOOR_S)
-        assert len(self.heard.results) == heard
+        """Check that no result follows, and that no timer or task is left."""
+        count = len(self.listener.results)
+        await self.let_pass(1000 * MIN_INTERVAL_S)
+        assert len(self.listener.results) == count
         if isinstance(self.clock, VirtualClock):
             assert self.clock.timers_pending == 0
         assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -89,53 +88,61 @@ TARGETS = {
 
 
 @pytest.fixture(params=[*TARGETS, "dns of the system"])
-async def world(request: pytest.FixtureRequest) -> World:
+async def world(request: pytest.FixtureRequest) -> ResolverContractWorld:
     if request.param == "dns of the system":
-        return World("localhost:80", AsyncioNetwork(), LoopClock(asyncio.get_running_loop()))
-    return World(TARGETS[request.param], Oracle(), VirtualClock(now_s=1000.0))
+        return ResolverContractWorld(
+            "localhost:80", AsyncioNetwork(), LoopClock(asyncio.get_running_loop())
+        )
+    return ResolverContractWorld(
+        TARGETS[request.param], ImmediateNameServer(), VirtualClock(now_s=1000.0)
+    )
 
 
-async def test_nothing_is_told_before_the_start(world: World) -> None:
+async def test_no_result_before_start(world: ResolverContractWorld) -> None:
     resolver = world.create()
     await world.let_pass(1000)
-    assert world.heard.results == []
+    assert world.listener.results == []
     resolver.close()
 
 
-async def test_the_first_result_comes_after_the_start_but_not_inside(world: World) -> None:
+async def test_first_result_is_delivered_after_start_and_not_inside_it(
+    world: ResolverContractWorld,
+) -> None:
     resolver = world.create()
     resolver.start()
-    assert world.heard.results == []
+    assert world.listener.results == []
     await world.expect_result()
-    [result] = world.heard.results
+    [result] = world.listener.results
     assert not isinstance(result.endpoints, Status)
     assert result.endpoints
     resolver.close()
 
 
-async def test_the_same_target_has_the_same_endpoints_for_everybody(world: World) -> None:
-    other = World(world.target, world.network, world.clock)
+async def test_resolvers_of_the_same_target_have_the_same_results(
+    world: ResolverContractWorld,
+) -> None:
+    other = ResolverContractWorld(world.target, world.network, world.clock)
     for each in (world, other):
         resolver = each.create()
         resolver.start()
         await each.expect_result()
         resolver.close()
-    assert world.heard.results == other.heard.results
+    assert world.listener.results == other.listener.results
 
 
 @pytest.mark.parametrize("is_started", [False, True])
-async def test_nothing_is_told_after_a_close_that_comes_first(
-    world: World, is_started: bool
+async def test_no_result_when_the_resolver_is_closed_before_the_first(
+    world: ResolverContractWorld, is_started: bool
 ) -> None:
     resolver = world.create()
     if is_started:
         resolver.start()
     resolver.close()
     await world.expect_nothing_left()
-    assert world.heard.results == []
+    assert world.listener.results == []
 
 
-async def test_nothing_is_left_after_a_close_in_the_middle(world: World) -> None:
+async def test_close_during_a_lookup_leaves_no_timer_or_task(world: ResolverContractWorld) -> None:
     resolver = world.create()
     resolver.start()
     await settle()
@@ -144,7 +151,7 @@ async def test_nothing_is_left_after_a_close_in_the_middle(world: World) -> None
     await world.expect_nothing_left()
 
 
-async def test_closing_twice_is_closing_once(world: World) -> None:
+async def test_second_close_has_no_effect(world: ResolverContractWorld) -> None:
     resolver = world.create()
     resolver.start()
     await world.expect_result()
@@ -153,60 +160,64 @@ async def test_closing_twice_is_closing_once(world: World) -> None:
     await world.expect_nothing_left()
 
 
-ASKED: dict[str, Callable[[Resolver], None]] = {
+CALLS: dict[str, Callable[[Resolver], None]] = {
     "request": lambda resolver: resolver.request_reresolution(),
     "reset": lambda resolver: resolver.reset_backoff(),
 }
 
 
-@pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
-async def test_what_is_asked_after_the_close_is_void(
-    world: World, ask: Callable[[Resolver], None]
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+async def test_calls_after_close_have_no_effect(
+    world: ResolverContractWorld, call: Callable[[Resolver], None]
 ) -> None:
     resolver = world.create()
     resolver.start()
     await world.expect_result()
     resolver.close()
-    ask(resolver)
+    call(resolver)
     await world.expect_nothing_left()
 
 
-@pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
-async def test_what_is_asked_is_not_answered_inside(
-    world: World, ask: Callable[[Resolver], None]
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+async def test_calls_deliver_no_result_inside(
+    world: ResolverContractWorld, call: Callable[[Resolver], None]
 ) -> None:
     resolver = world.create()
     resolver.start()
     await world.expect_result()
-    await world.let_pass(10 * FLOOR_S)
-    ask(resolver)
-    assert len(world.heard.results) == 1
+    await world.let_pass(10 * MIN_INTERVAL_S)
+    call(resolver)
+    assert len(world.listener.results) == 1
     resolver.close()
 
 
-async def test_requests_bring_at_most_one_result_per_floor(world: World) -> None:
+async def test_requests_deliver_at_most_one_result_per_minimum_interval(
+    world: ResolverContractWorld,
+) -> None:
     resolver = world.create()
     resolver.start()
     await world.expect_result()
     for _ in range(20):
         resolver.request_reresolution()
-        await world.let_pass(FLOOR_S / 10)
-    assert len(world.heard.results) <= 3
+        await world.let_pass(MIN_INTERVAL_S / 10)
+    assert len(world.listener.results) <= 3
     resolver.close()
 
 
-async def test_no_request_brings_no_second_result(world: World) -> None:
+async def test_no_second_result_without_a_request(world: ResolverContractWorld) -> None:
     resolver = world.create()
     resolver.start()
     await world.expect_result()
-    await world.let_pass(1000 * FLOOR_S)
+    await world.let_pass(1000 * MIN_INTERVAL_S)
     resolver.reset_backoff()
-    await world.let_pass(1000 * FLOOR_S)
-    assert len(world.heard.results) == 1
+    await world.let_pass(1000 * MIN_INTERVAL_S)
+    assert len(world.listener.results) == 1
     resolver.close()
 
 
-async def test_a_listener_may_call_everything_while_it_hears_a_result(world: World) -> None:
+async def test_listener_may_call_the_resolver_while_it_gets_a_result(
+    world: ResolverContractWorld,
+) -> None:
     resolver = world.create()
 
     def react() -> None:
@@ -214,7 +225,7 @@ async def test_a_listener_may_call_everything_while_it_hears_a_result(world: Wor
         resolver.reset_backoff()
         resolver.close()
 
-    world.heard.react = react
+    world.listener.react = react
     resolver.start()
     await world.expect_result()
     await world.expect_nothing_left()

@@ -1,7 +1,7 @@
-"""What every transport promises to the xDS client.
+"""Contract of the transports of the xDS client.
 
-The same promises over a list, as other tests use it, and over gRPC on loopback sockets to a server
-made with grpcio.
+It is checked for the in-memory fake that other tests use, and for gRPC on loopback sockets with a
+grpcio server.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from proxyless.runtime import AsyncioNetwork, LoopClock, VirtualClock, seeded_ra
 from proxyless.transport import Connector
 from proxyless.xds.client.codec import ADS_PATH
 from proxyless.xds.grpc_transport import MESSAGE_BYTES_MAX, GrpcTransports
-from tests.transport_world import until
-from tests.xds_client_world import GONE, FakeTransports, grpcio_tasks, server_config
+from tests.worlds.transports import until
+from tests.worlds.xds_clients import GONE, FakeXdsTransports, grpcio_tasks, server_config
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -33,49 +33,52 @@ if TYPE_CHECKING:
     from proxyless.xds.client import Stream, Transport
 
 
-class Heard:
-    """A listener that remembers, and knows when it is called inside a call of its own."""
+class RecordingListener:
+    """A listener that records events, and fails if called inside a call to the transport."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
         self.is_busy = False
 
     def on_ready(self) -> None:
-        self._note("ready")
+        self._record("ready")
+
+    def on_writable(self) -> None:
+        self._record("writable")
 
     def on_message(self, message: bytes) -> None:
-        self._note(message)
+        self._record(message)
 
     def on_end(self, status: Status) -> None:
-        self._note(("end", status.code))
+        self._record(("end", status.code))
 
     def has(self, events: int) -> bool:
         return len(self.events) == events
 
-    def _note(self, event: object) -> None:
-        assert not self.is_busy, f"{event} was told inside a call to the transport"
+    def _record(self, event: object) -> None:
+        assert not self.is_busy, f"{event} was delivered inside a call to the transport"
         self.events.append(event)
 
 
-class World(ABC):
-    """One server that takes one stream, seen from both sides."""
+class XdsTransportWorld(ABC):
+    """One server with one stream, controlled from both sides."""
 
     transport: Transport
     failures: list[Status]
 
     @abstractmethod
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Let things happen until this is so."""
+        """Run until the condition is true."""
 
     @abstractmethod
-    async def calm(self) -> None:
-        """Let everything happen that would."""
+    async def settle(self) -> None:
+        """Run until all pending work is done."""
 
     @abstractmethod
     async def start_server(self) -> None: ...
 
     @abstractmethod
-    async def say(self, message: bytes) -> None: ...
+    async def respond(self, message: bytes) -> None: ...
 
     @abstractmethod
     async def end(self, code: StatusCode) -> None: ...
@@ -83,24 +86,24 @@ class World(ABC):
     @abstractmethod
     def received(self) -> list[bytes]: ...
 
-    def open(self, heard: Heard) -> Stream:
-        heard.is_busy = True
-        stream = self.transport.open(ADS_PATH, heard)
-        heard.is_busy = False
+    def open(self, listener: RecordingListener) -> Stream:
+        listener.is_busy = True
+        stream = self.transport.open(ADS_PATH, listener)
+        listener.is_busy = False
         return stream
 
-    def read(self, stream: Stream, heard: Heard) -> None:
-        heard.is_busy = True
+    def read(self, stream: Stream, listener: RecordingListener) -> None:
+        listener.is_busy = True
         stream.read_next()
-        heard.is_busy = False
+        listener.is_busy = False
 
 
-class FakeWorld(World):
-    """Over a list, in virtual time."""
+class FakeWorld(XdsTransportWorld):
+    """The in-memory fake, in virtual time."""
 
     def __init__(self) -> None:
         self._clock = VirtualClock()
-        transports = FakeTransports(self._clock)
+        transports = FakeXdsTransports(self._clock)
         self._server = transports.server("a")
         self._server.is_up = False
         self.transport = transports.create(server_config("a"))
@@ -113,14 +116,14 @@ class FakeWorld(World):
         self._clock.advance(0)
         assert condition()
 
-    async def calm(self) -> None:
+    async def settle(self) -> None:
         self._clock.advance(0)
 
     async def start_server(self) -> None:
-        self._server.rise()
+        self._server.recover()
 
-    async def say(self, message: bytes) -> None:
-        self._server.ads.say(message)
+    async def respond(self, message: bytes) -> None:
+        self._server.ads.send_to_client(message)
 
     async def end(self, code: StatusCode) -> None:
         self._server.ads.end(Status(code))
@@ -130,12 +133,15 @@ class FakeWorld(World):
 
 
 class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Takes streams of bytes, and does what the test says."""
+    """Serves streams of bytes; the test queues the responses."""
 
     def __init__(self) -> None:
         self.received: list[bytes] = []
         self.written = 0
-        self.to_say: asyncio.Queue[bytes | StatusCode] = asyncio.Queue()
+        # Cleared by a test of a server that does not read.
+        self.may_read = asyncio.Event()
+        self.may_read.set()
+        self.responses: asyncio.Queue[bytes | StatusCode] = asyncio.Queue()
 
     def service(self, details: Any) -> Any:  # noqa: ANN401 - grpc has no types
         assert details.method == ADS_PATH
@@ -144,28 +150,29 @@ class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
     async def _run(self, requests: Any, context: Any) -> None:  # noqa: ANN401
         reading = asyncio.create_task(self._read(requests))
         try:
-            while isinstance(item := await self.to_say.get(), bytes):
+            while isinstance(item := await self.responses.get(), bytes):
                 await context.write(item)
                 self.written += 1
             if item is not StatusCode.OK:
                 code = next(each for each in grpc.StatusCode if each.value[0] == item)
-                await context.abort(code, "said the test")
+                await context.abort(code, "ended by the test")
         finally:
             reading.cancel()
 
     async def _read(self, requests: Any) -> None:  # noqa: ANN401
+        await self.may_read.wait()
         async for request in requests:
             self.received.append(request)
 
 
-class GrpcWorld(World):
-    """Over gRPC, on loopback."""
+class GrpcWorld(XdsTransportWorld):
+    """gRPC on loopback."""
 
     def __init__(self, stack: LoopStack) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self._port = probe.getsockname()[1]
-        self._handler = Handler()
+        self.handler = Handler()
         self._server: grpc.aio.Server | None = None
         transports = GrpcTransports(
             stack, policies=default_policies(), resolvers=default_resolvers()
@@ -175,28 +182,28 @@ class GrpcWorld(World):
         self.transport.watch_connectivity(self.failures.append)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        await until(condition, "what the test expects")
+        await until(condition, "the condition of the test")
 
-    async def calm(self) -> None:
+    async def settle(self) -> None:
         await asyncio.sleep(0.05)
 
     async def start_server(self) -> None:
         self._server = grpc.aio.server(options=[("grpc.max_send_message_length", -1)])
-        self._server.add_generic_rpc_handlers((self._handler,))
+        self._server.add_generic_rpc_handlers((self.handler,))
         self._server.add_insecure_port(f"127.0.0.1:{self._port}")
         await self._server.start()
 
-    async def say(self, message: bytes) -> None:
-        self._handler.to_say.put_nowait(message)
+    async def respond(self, message: bytes) -> None:
+        self.handler.responses.put_nowait(message)
 
     async def end(self, code: StatusCode) -> None:
-        self._handler.to_say.put_nowait(code)
+        self.handler.responses.put_nowait(code)
 
     def received(self) -> list[bytes]:
-        return self._handler.received
+        return self.handler.received
 
     def written(self) -> int:
-        return self._handler.written
+        return self.handler.written
 
     async def stop(self) -> None:
         self.transport.close()
@@ -217,7 +224,7 @@ async def grpc_world() -> AsyncIterator[GrpcWorld]:
 
 
 @pytest.fixture(params=["fake", "grpc"])
-async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[XdsTransportWorld]:
     if request.param == "fake":
         yield FakeWorld()
     else:
@@ -225,165 +232,185 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
             yield made
 
 
-async def test_what_is_sent_arrives_in_order(world: World) -> None:
+async def test_messages_are_sent_in_order(world: XdsTransportWorld) -> None:
     await world.start_server()
-    heard = Heard()
-    stream = world.open(heard)
+    listener = RecordingListener()
+    stream = world.open(listener)
     stream.send(b"one")
-    await world.until(lambda: heard.events == ["ready"])
+    await world.until(lambda: listener.events == ["ready"])
     stream.send(b"two")
     await world.until(lambda: world.received() == [b"one", b"two"])
     stream.close()
 
 
-async def test_messages_come_one_by_one_as_they_are_asked_for(world: World) -> None:
+async def test_one_message_is_delivered_per_read(world: XdsTransportWorld) -> None:
     await world.start_server()
-    heard = Heard()
-    stream = world.open(heard)
+    listener = RecordingListener()
+    stream = world.open(listener)
     stream.send(b"hello")
-    await world.say(b"one")
-    await world.say(b"two")
-    await world.until(lambda: heard.events == ["ready"])
-    await world.calm()
-    assert heard.events == ["ready"]
-    world.read(stream, heard)
-    await world.until(lambda: heard.events == ["ready", b"one"])
-    await world.calm()
-    assert heard.events == ["ready", b"one"]
-    world.read(stream, heard)
-    await world.until(lambda: heard.events == ["ready", b"one", b"two"])
+    await world.respond(b"one")
+    await world.respond(b"two")
+    await world.until(lambda: listener.events == ["ready"])
+    await world.settle()
+    assert listener.events == ["ready"]
+    world.read(stream, listener)
+    await world.until(lambda: listener.events == ["ready", b"one"])
+    await world.settle()
+    assert listener.events == ["ready", b"one"]
+    world.read(stream, listener)
+    await world.until(lambda: listener.events == ["ready", b"one", b"two"])
     stream.close()
 
 
-async def test_the_end_comes_behind_the_messages(world: World) -> None:
+async def test_end_is_delivered_after_the_messages(world: XdsTransportWorld) -> None:
     await world.start_server()
-    heard = Heard()
-    stream = world.open(heard)
+    listener = RecordingListener()
+    stream = world.open(listener)
     stream.send(b"hello")
-    await world.until(lambda: heard.events == ["ready"])
-    await world.say(b"one")
+    await world.until(lambda: listener.events == ["ready"])
+    await world.respond(b"one")
     await world.end(StatusCode.ABORTED)
-    await world.calm()
-    assert heard.events == ["ready"]
-    world.read(stream, heard)
-    await world.until(lambda: len(heard.events) == 3)
-    assert heard.events[1:] == [b"one", ("end", StatusCode.ABORTED)]
-    # Void, all of it.
+    await world.settle()
+    assert listener.events == ["ready"]
+    world.read(stream, listener)
+    await world.until(lambda: len(listener.events) == 3)
+    assert listener.events[1:] == [b"one", ("end", StatusCode.ABORTED)]
+    # These calls have no effect.
     stream.send(b"more")
     stream.read_next()
     stream.close()
-    await world.calm()
-    assert len(heard.events) == 3
+    await world.settle()
+    assert len(listener.events) == 3
 
 
-async def test_an_end_without_trouble_is_an_end(world: World) -> None:
+async def test_end_with_status_ok_is_delivered_once(world: XdsTransportWorld) -> None:
     await world.start_server()
-    heard = Heard()
-    stream = world.open(heard)
+    listener = RecordingListener()
+    stream = world.open(listener)
     stream.send(b"hello")
     await world.end(StatusCode.OK)
-    await world.until(lambda: ("end", StatusCode.OK) in heard.events)
-    assert heard.events.count(("end", StatusCode.OK)) == 1
+    await world.until(lambda: ("end", StatusCode.OK) in listener.events)
+    assert listener.events.count(("end", StatusCode.OK)) == 1
 
 
-async def test_nothing_is_told_after_close(world: World) -> None:
+async def test_no_event_after_close(world: XdsTransportWorld) -> None:
     await world.start_server()
-    heard = Heard()
-    stream = world.open(heard)
+    listener = RecordingListener()
+    stream = world.open(listener)
     stream.send(b"hello")
-    await world.until(lambda: heard.events == ["ready"])
-    world.read(stream, heard)
-    await world.say(b"one")
-    heard.is_busy = True
+    await world.until(lambda: listener.events == ["ready"])
+    world.read(stream, listener)
+    await world.respond(b"one")
+    listener.is_busy = True
     stream.close()
     stream.close()
-    await world.calm()
-    assert heard.events == ["ready"]
+    await world.settle()
+    assert listener.events == ["ready"]
 
 
-async def test_closing_the_transport_ends_its_streams(world: World) -> None:
+async def test_close_of_the_transport_ends_its_streams(world: XdsTransportWorld) -> None:
     await world.start_server()
-    heard = Heard()
-    stream = world.open(heard)
-    await world.until(lambda: heard.events == ["ready"])
+    listener = RecordingListener()
+    stream = world.open(listener)
+    await world.until(lambda: listener.events == ["ready"])
     world.transport.close()
     world.transport.close()
     stream.send(b"late")
-    await world.calm()
-    assert heard.events == ["ready"]
+    await world.settle()
+    assert listener.events == ["ready"]
     assert b"late" not in world.received()
 
 
-async def test_a_stream_waits_while_the_server_cannot_be_reached(world: World) -> None:
-    heard = Heard()
-    stream = world.open(heard)
+async def test_stream_waits_while_the_server_is_unreachable(world: XdsTransportWorld) -> None:
+    listener = RecordingListener()
+    stream = world.open(listener)
     stream.send(b"early")
     await world.until(lambda: bool(world.failures))
     assert world.failures[0].code is StatusCode.UNAVAILABLE
     assert "refused" in world.failures[0].details
-    assert heard.events == []
+    assert listener.events == []
     await world.start_server()
-    await world.until(lambda: heard.events == ["ready"])
+    await world.until(lambda: listener.events == ["ready"])
     await world.until(lambda: world.received() == [b"early"])
     stream.close()
 
 
-async def test_a_stream_on_a_connection_that_is_there_is_ready_too(world: World) -> None:
+async def test_stream_on_an_existing_connection_is_ready(world: XdsTransportWorld) -> None:
     await world.start_server()
-    heard = Heard()
+    listener = RecordingListener()
     for number in range(2):
-        stream = world.open(heard)
-        await world.until(lambda: heard.events == ["ready"])
+        stream = world.open(listener)
+        await world.until(lambda: listener.events == ["ready"])
         stream.send(b"%d" % number)
         stream.close()
-        heard.events.clear()
+        listener.events.clear()
 
 
-async def test_who_watches_later_hears_that_the_server_cannot_be_reached(world: World) -> None:
-    stream = world.open(Heard())
+async def test_late_watcher_is_notified_when_the_server_is_unreachable(
+    world: XdsTransportWorld,
+) -> None:
+    stream = world.open(RecordingListener())
     await world.until(lambda: bool(world.failures))
-    told: list[Status] = []
-    world.transport.watch_connectivity(told.append)
-    assert told == []
-    await world.until(lambda: bool(told))
-    assert told[0] == world.failures[0]
+    failures: list[Status] = []
+    world.transport.watch_connectivity(failures.append)
+    assert failures == []
+    await world.until(lambda: bool(failures))
+    assert failures[0] == world.failures[0]
     stream.close()
 
 
-async def test_a_message_of_many_megabytes_arrives() -> None:
+async def test_listener_is_notified_when_the_server_reads_again() -> None:
     async with grpc_world() as world:
+        world.handler.may_read.clear()
         await world.start_server()
-        heard = Heard()
-        stream = world.open(heard)
-        stream.send(b"hello")
-        message = bytes(20 * 1024 * 1024)
-        await world.say(message)
-        world.read(stream, heard)
-        await world.until(lambda: len(heard.events) == 2)
-        assert heard.events[1] == message
+        listener = RecordingListener()
+        stream = world.open(listener)
+        await world.until(lambda: listener.events == ["ready"])
+        # More than the server's windows.
+        for _ in range(64):
+            stream.send(bytes(1024 * 1024))
+        await world.settle()
+        assert (stream.is_writable, listener.events) == (False, ["ready"])
+        world.handler.may_read.set()
+        await world.until(lambda: listener.events == ["ready", "writable"])
+        assert stream.is_writable
         stream.close()
 
 
-async def test_a_message_beyond_the_limit_ends_the_stream() -> None:
+async def test_message_of_12_megabytes_is_delivered() -> None:
     async with grpc_world() as world:
         await world.start_server()
-        heard = Heard()
-        stream = world.open(heard)
+        listener = RecordingListener()
+        stream = world.open(listener)
         stream.send(b"hello")
-        await world.say(bytes(MESSAGE_BYTES_MAX + 1))
-        world.read(stream, heard)
-        await world.until(lambda: len(heard.events) == 2)
-        assert heard.events[1] == ("end", StatusCode.RESOURCE_EXHAUSTED)
+        message = bytes(12 * 1024 * 1024)
+        await world.respond(message)
+        world.read(stream, listener)
+        await world.until(lambda: len(listener.events) == 2)
+        assert listener.events[1] == message
+        stream.close()
 
 
-async def test_a_server_that_says_more_than_is_read_is_held_back() -> None:
+async def test_message_above_the_limit_ends_the_stream() -> None:
     async with grpc_world() as world:
         await world.start_server()
-        heard = Heard()
-        stream = world.open(heard)
+        listener = RecordingListener()
+        stream = world.open(listener)
+        stream.send(b"hello")
+        await world.respond(bytes(MESSAGE_BYTES_MAX + 1))
+        world.read(stream, listener)
+        await world.until(lambda: len(listener.events) == 2)
+        assert listener.events[1] == ("end", StatusCode.RESOURCE_EXHAUSTED)
+
+
+async def test_server_is_blocked_by_flow_control_when_it_sends_more_than_is_read() -> None:
+    async with grpc_world() as world:
+        await world.start_server()
+        listener = RecordingListener()
+        stream = world.open(listener)
         stream.send(b"hello")
         for index in range(64):
-            await world.say(bytes([index]) * 1024 * 1024)
+            await world.respond(bytes([index]) * 1024 * 1024)
         await world.until(lambda: world.written() > 0)
         written = -1
         while world.written() > written:
@@ -391,7 +418,7 @@ async def test_a_server_that_says_more_than_is_read_is_held_back() -> None:
             await asyncio.sleep(0.1)
         assert written < 16
         for index in range(64):
-            world.read(stream, heard)
-            await world.until(partial(heard.has, index + 2))
-        assert [message[0] for message in heard.events[1:]] == list(range(64))
+            world.read(stream, listener)
+            await world.until(partial(listener.has, index + 2))
+        assert [message[0] for message in listener.events[1:]] == list(range(64))
         stream.close()

@@ -1,10 +1,10 @@
-"""What end-to-end tests have in common: a client of ours on either loop."""
+"""Fixtures of end-to-end tests: a transport client on either loop."""
 
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from tests.transport_world import Client, LoopFactory, choose_loops
+from tests.worlds.transports import LoopFactory, TransportClient, choose_loops
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, LoopFactory]:
@@ -12,7 +12,7 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, LoopFactory
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    client = Client()
+async def client() -> AsyncIterator[TransportClient]:
+    client = TransportClient()
     yield client
     await client.close()

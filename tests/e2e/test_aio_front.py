@@ -1,4 +1,4 @@
-"""The asyncio front on our own server: what applications do wrong must cost them alone."""
+"""The asyncio API with our own server: errors of applications affect only their own calls."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -38,7 +38,7 @@ def refuse_three(number: int) -> bytes:
     return str(number).encode()
 
 
-async def test_a_request_iterator_is_left_alone_once_the_rpc_is_over() -> None:
+async def test_request_iterator_is_not_read_after_the_rpc_has_ended() -> None:
     taken = 0
 
     def numbers() -> Iterator[int]:
@@ -84,7 +84,7 @@ class PassOn(grpc.aio.StreamStreamClientInterceptor):  # type: ignore[misc] # gr
         return self.call
 
 
-async def test_writes_through_interceptors_leave_nothing_behind() -> None:
+async def test_writes_through_interceptors_do_not_leak_futures() -> None:
     interceptor = PassOn()
     async with channel_to_echo([interceptor]) as channel:
         call = channel.stream_stream("/echo")()
@@ -92,13 +92,13 @@ async def test_writes_through_interceptors_leave_nothing_behind() -> None:
             for _ in range(50):
                 await call.write(b"x")
                 assert await call.read() == b"x"
-            # Nothing but a look inside shows it: each write used to leave a future there.
+            # Each write used to leak a future, which is visible only in this attribute.
             assert len(interceptor.call._outcome._end_waiters) <= 1  # noqa: SLF001
             await call.done_writing()
             assert await call.code() is grpc.StatusCode.OK
 
 
-async def test_a_timeout_that_is_no_number_is_said_at_once() -> None:
+async def test_timeout_that_is_not_a_number_raises_at_once() -> None:
     async with channel_to_echo() as channel:
         with pytest.raises(TypeError, match="timeout is '5', wanted a number of seconds"):
             channel.unary_unary("/echo")(b"x", timeout="5")  # type: ignore[arg-type]

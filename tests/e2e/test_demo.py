@@ -1,4 +1,4 @@
-"""Does the demo show what it promises: the real processes, sockets and signals?"""
+"""The demo as a process: verdict, output and signals."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
-COMMAND = (sys.executable, "-m", "proxyless.cli", "demo")
-# Twenty seconds, on a machine with other things to do.
+COMMAND = (sys.executable, "-m", "proxyless", "demo")
+# The demo takes up to twenty seconds on a busy machine.
 pytestmark = pytest.mark.timeout(180)
 
 BACKENDS = 6
@@ -58,7 +58,8 @@ def wait_until(happens: Callable[[], object], what: str) -> None:
         time.sleep(0.02)
 
 
-def test_a_good_day_ends_with_a_good_verdict() -> None:
+@pytest.mark.rerun("plays the demo, with its processes and its times")
+def test_demo_ends_with_a_good_verdict() -> None:
     with started("--speed", "10", "-o", "json") as demo:
         out, log = demo.communicate()
     document = json.loads(out)
@@ -80,12 +81,13 @@ def test_a_good_day_ends_with_a_good_verdict() -> None:
     assert int(rows["RPCs sent"].replace(",", "")) > 1000
     assert rows["tear"].startswith("none: ")
     assert re.fullmatch(r"stayed on [ab][12], one connection, .*", rows["session"])
-    # What is for people is not on the output that programs read.
+    # The log is not on stdout.
     assert "zone a is killed" in log
     assert "Traceback" not in log
 
 
-def test_a_backend_that_fails_is_a_bad_verdict_and_exit_code_1() -> None:
+@pytest.mark.rerun("plays the demo, with its processes and its times")
+def test_verdict_is_bad_and_exit_code_is_1_when_a_backend_fails() -> None:
     with started("--speed", "10", "--bad-backend", "a1") as demo:
         out, errors = demo.communicate()
     assert demo.returncode == 1
@@ -102,6 +104,7 @@ def test_a_backend_that_fails_is_a_bad_verdict_and_exit_code_1() -> None:
 class TestEnds:
     """However the demo ends, nothing of it is left."""
 
+    @pytest.mark.rerun("interrupts a process while it starts others")
     def test_ctrl_c_on_a_terminal_ends_everything_quietly(self) -> None:
         master, terminal = pty.openpty()
         environ = {**os.environ, "TERM": "xterm", "COLUMNS": "130", "LINES": "32"}
@@ -120,6 +123,7 @@ class TestEnds:
         assert not [child for child in children if is_running(child)]
         assert b"\x1b[?1049l" in screen, "the screen from before is back"
 
+    @pytest.mark.rerun("kills a process while it starts others")
     def test_backends_do_not_outlive_a_demo_that_is_killed(self) -> None:
         with started("--plain") as demo:
             assert demo.stdout is not None
@@ -132,7 +136,7 @@ class TestEnds:
 
 
 def read_until(master: int, wanted: bytes | None) -> bytes:
-    """What the terminal shows until then, or until there is nothing more."""
+    """The output of the terminal up to `wanted`, or to its end."""
     read = b""
     while wanted is None or wanted not in read:
         try:
@@ -146,7 +150,7 @@ def read_until(master: int, wanted: bytes | None) -> bytes:
     return read
 
 
-def test_the_generated_code_is_what_the_proto_says(tmp_path: Path) -> None:
+def test_generated_code_matches_the_proto_file(tmp_path: Path) -> None:
     source = ROOT / "src"
     options = [f"-I{source}", f"--python_out={tmp_path}", f"--grpc_python_out={tmp_path}"]
     assert protoc.main(["protoc", *options, "proxyless/demo/greeter.proto"]) == 0

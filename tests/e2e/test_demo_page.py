@@ -1,4 +1,4 @@
-"""Does the demo's page show the story, in a real browser?"""
+"""The demo's page in a browser shows all steps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 
-# In the page, often, so that nothing depends on how fast this process asks: what is shown now.
+# Records the content of the page at short intervals, in the page itself.
 WATCH = """
 const shown = [];
 setInterval(() => {
@@ -58,7 +58,7 @@ window.shown = shown;
 
 @dataclass
 class Visit:
-    """A page that shows a demo, and what the browser had to say about it."""
+    """A page of a demo, and the messages of the browser."""
 
     page: Page
     address: str
@@ -81,10 +81,10 @@ class Visit:
 
 @dataclass
 class Moment:
-    """What the page showed at one time."""
+    """The content of the page at one time."""
 
     status: str
-    # The width of the bar in percent, and what is said of the rate.
+    # The width of the bar in percent, and the text of the rate.
     backends: dict[str, tuple[float, str]]
     labels: list[str]
     failing: list[str]
@@ -112,7 +112,7 @@ def visiting(profile: Path, address: str) -> Iterator[Visit]:
 
 @contextmanager
 def demo() -> Iterator[tuple[subprocess.Popen[str], str]]:
-    command = (sys.executable, "-m", "proxyless.cli", "demo", "--web", "--plain", "--speed", "3")
+    command = (sys.executable, "-m", "proxyless", "demo", "--web", "--plain", "--speed", "3")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -121,7 +121,8 @@ def demo() -> Iterator[tuple[subprocess.Popen[str], str]]:
             process.kill()
 
 
-def test_the_page_shows_the_story_to_its_end(tmp_path: Path) -> None:
+@pytest.mark.rerun("plays the demo in a browser, with its times")
+def test_page_shows_all_steps_of_the_demo(tmp_path: Path) -> None:
     with demo() as (process, address), visiting(tmp_path, address) as visit:
         visit.wait("!document.querySelector('#verdict').hidden")
         page = visit.page
@@ -149,7 +150,7 @@ def expect_calm(moments: list[Moment]) -> None:
 
 
 def expect_failover(moments: list[Moment]) -> None:
-    """The bars of the killed zone fall, those of the next one rise, and the tree says why."""
+    """The bars of the killed zone fall, those of the next one rise, and the tree has the error."""
     killed = [each for each in moments if each.backends["a1"][1] == "killed"]
     assert any(max(widths(each, "a1", "a2")) == 0 for each in killed)
     assert any(min(widths(each, "b1", "b2")) > 20 for each in killed)
@@ -164,7 +165,7 @@ def widths(moment: Moment, *backends: str) -> list[float]:
 def expect_config(moments: list[Moment]) -> None:
     late = [each for each in moments if "waits forgreeter-v2" in each.config]
     assert late
-    assert all(widths(each, "c2") == [0] for each in late[:-1]), "nobody uses what is late"
+    assert all(widths(each, "c2") == [0] for each in late[:-1]), "the late cluster gets no RPCs"
     assert any("control plane is away" in each.config for each in moments)
 
 

@@ -1,4 +1,4 @@
-"""Does the demo's page answer whoever asks, and only what it should?"""
+"""The web server of the demo's page."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ async def test_the_page_is_at_the_root() -> None:
         ("nonsense", "127.0.0.1", b"400 Bad Request"),
     ],
 )
-async def test_anything_else_is_refused(line: str, host: str, status: bytes) -> None:
+async def test_other_requests_are_rejected(line: str, host: str, status: bytes) -> None:
     async with Page() as page:
         assert (await ask(page, line, host)).startswith(b"HTTP/1.1 " + status)
 
 
-async def test_a_request_without_end_is_cut_off() -> None:
+async def test_request_over_the_limit_is_cut_off() -> None:
     async with Page() as page:
         assert await ask(page, "GET /" + "x" * 2 * REQUEST_BYTES_MAX) == b""
 
 
-async def test_a_visitor_hears_the_newest_view_and_each_one_after_it() -> None:
+async def test_stream_has_the_newest_view_and_all_later_ones() -> None:
     async with Page() as page:
         page.show(VIEW)
         page.show(replace(VIEW, sent=2))

@@ -101,7 +101,7 @@ def zone_config(near: str) -> dict[str, object]:
     return {"zone": "here", "zones": {str(address(name)): "here" for name in near}}
 
 
-async def test_rpcs_stay_in_their_zone_while_it_is_up(servers: Servers) -> None:
+async def test_rpcs_stay_in_their_zone_while_it_is_ready(servers: Servers) -> None:
     near, far = servers.start("near"), servers.start("far")
     target = f"ipv4:{far},{near}"
     policy = {"zone_aware": {"zone": "eu-1", "zones": {near: "eu-1", far: "eu-2"}}}
@@ -125,7 +125,7 @@ async def test_rpcs_stay_in_their_zone_while_it_is_up(servers: Servers) -> None:
         await wait_for_answer(ask, b"near")
 
 
-def test_a_blocking_channel_takes_the_same_registries() -> None:
+def test_blocking_channel_accepts_the_same_registries() -> None:
     servers = Servers()
     try:
         near = servers.start("near")
@@ -153,7 +153,7 @@ def test_the_zone_aware_policy_conforms_with_zones_from_the_resolver() -> None:
     check_policy(ZoneAwareFactory(), config={"zone": "here"}, traits=traits, seeds=range(10))
 
 
-def test_the_other_zone_stands_in_while_nothing_near_is_ready() -> None:
+def test_other_zone_is_used_when_no_near_endpoint_is_ready() -> None:
     helper = FakeHelper()
     policy = ZoneAwareFactory().create(helper)
     config = ZoneAwareFactory().parse_config(
@@ -174,7 +174,7 @@ def test_the_other_zone_stands_in_while_nothing_near_is_ready() -> None:
     assert helper.pick_address() == address("b")
 
 
-def test_a_failure_is_told_by_the_zone_that_has_endpoints() -> None:
+def test_error_is_that_of_the_zone_with_endpoints() -> None:
     helper = FakeHelper()
     policy = ZoneAwareFactory().create(helper)
     config = ZoneAwareFactory().parse_config(
@@ -226,7 +226,7 @@ async def test_a_channel_follows_its_file(
 
 
 class Watcher:
-    """Remembers what a resolver says."""
+    """Records the results of a resolver."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
@@ -265,7 +265,7 @@ def test_the_file_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
     assert clock.timers_pending == 0
 
 
-def test_a_file_of_the_same_size_and_time_is_another_one_if_it_was_replaced(tmp_path: Path) -> None:
+def test_replaced_file_is_read_again_even_if_size_and_time_are_equal(tmp_path: Path) -> None:
     backends, watcher, clock = tmp_path / "backends", Watcher(), VirtualClock()
     backends.write_text("10.0.0.1:80")
     factory, target = ResolverRegistry([FileFactory()]).match_target(f"file://{backends}")

@@ -1,4 +1,4 @@
-"""Does an explanation from files name the cluster to which our channel sends the same RPC?"""
+"""An explanation from files names the cluster to which a channel sends the same RPC."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from proxyless.controlplane import (
 )
 from proxyless.observe import OfflineMesh, Rpc, explain_offline, unknown_bootstrap
 from proxyless.xds.client.api import DecodeContext
-from proxyless.xds.config.dependencies import Wanted
-from proxyless.xds.config.manager import ResourceTypes
+from proxyless.xds.config.dependencies import ConfigTarget
+from proxyless.xds.config.dependency_manager import ResourceTypes
 from proxyless.xds.parsing import (
     ClusterType,
     EndpointType,
     ListenerType,
     RouteConfigurationType,
 )
-from tests.interop.mesh_world import NamedBackend, backends
-from tests.transport_world import PATIENCE_S
+from tests.worlds.grpcio_peers import NamedBackend, backends
+from tests.worlds.transports import PATIENCE_S
 
 RPCS = [
     ("/shop.Cart/Add", ()),
@@ -73,12 +73,12 @@ def offline(snapshot: Snapshot) -> OfflineMesh:
 
 
 @pytest.mark.parametrize(("path", "metadata"), RPCS)
-async def test_the_rpc_goes_where_the_explanation_says(
+async def test_rpc_goes_to_the_explained_cluster(
     path: str, metadata: tuple[tuple[str, str], ...]
 ) -> None:
     async with backends("a", "b", "c") as started:
         snapshot = shop(started)
-        wanted = Wanted("api", "api")
+        wanted = ConfigTarget("api", "api")
         explanation = explain_offline(wanted, offline(snapshot), Rpc(path, metadata, "api"))
         async with (
             ControlPlane(snapshot) as control_plane,

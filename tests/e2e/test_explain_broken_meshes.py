@@ -1,14 +1,13 @@
-"""Ten broken meshes: does the first line of the explanation name the cause?
+"""Explanations of ten broken meshes: the first line names the cause.
 
-Each mesh is met by a real channel, an RPC on it fails, and three questions are asked: what do the
-RPC's details say, what does `channel.explain` say, and what does `proxyless.explain_error` say of
-the error. Where resources alone tell, `explain_offline` is asked, too. The answers, with times and
-ports taken out, are in `tests/fixtures/explain/<mesh>.txt`. To write them anew, and then read the
-difference:
+In each mesh an RPC of a real channel fails. The test compares the RPC's details, the result of
+`channel.explain`, that of `proxyless.explain_error`, and, where resources are enough, that of
+`explain_offline`, without times and ports, with `tests/fixtures/explain/<mesh>.txt`. To update
+these files:
 
     UPDATE_GOLDEN=1 pytest tests/e2e/test_explain_broken_meshes.py
 
-Nine of the meshes live in virtual time; that with TLS is on real sockets.
+Nine of the meshes run in virtual time; the one with TLS is on real sockets.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ from proxyless.controlplane import (
 from proxyless.observe import OfflineMesh, Rpc, explain_offline, unknown_bootstrap
 from proxyless.sim import UNARY, World, pause
 from proxyless.xds.client.api import DecodeContext
-from proxyless.xds.config.dependencies import Wanted
-from proxyless.xds.config.manager import ResourceTypes
+from proxyless.xds.config.dependencies import ConfigTarget
+from proxyless.xds.config.dependency_manager import ResourceTypes
 from proxyless.xds.parsing import (
     ClusterType,
     EndpointType,
@@ -48,9 +47,9 @@ from proxyless.xds.parsing import (
     RouteConfigurationType,
 )
 from tests.certificates import CertificateAuthority
-from tests.mtls_world import (
+from tests.worlds.mtls import (
     SERVER_NAMES,
-    Files,
+    ProviderFiles,
     TlsBackend,
     Trust,
     bootstrap_of,
@@ -71,7 +70,7 @@ TIMEOUT_S: Final = 5.0
 
 @dataclass(frozen=True)
 class Answers:
-    """What was said about one mesh."""
+    """The texts about one mesh."""
 
     details: str
     explanation: proxyless.Explanation
@@ -136,7 +135,7 @@ class Shop:
         if act is not None:
             await act(self)
         error = await failure_of(self.channel, timeout_s=timeout_s)
-        # Whatever else was going on has come to rest.
+        # Wait until all other activity has ended.
         await pause(1.0)
         explained = self.channel.explain(UNARY)
         return Answers(str(error.details()), explained, proxyless.explain_error(error))
@@ -212,7 +211,7 @@ def all_dropped(shop: Shop) -> list[Proto]:
 
 
 async def near_is_behind_a_wall(shop: Shop) -> None:
-    """Nobody answers there, and nobody refuses: connecting takes as long as it may."""
+    """Packets are lost: a connection attempt takes until its timeout."""
     shop.near.host.cut(*shop.world.others(shop.near.host))
 
 
@@ -228,7 +227,7 @@ async def control_plane_is_gone(shop: Shop) -> None:
 
 @dataclass(frozen=True)
 class Mesh:
-    """One of the ten: how it is made, and what has to be said."""
+    """One of the ten: its resources, and the expected texts."""
 
     resources: Callable[[Shop], list[Proto]]
     # In the first line of each explanation.
@@ -236,7 +235,7 @@ class Mesh:
     # In the details of the RPC.
     details: str
     act: Act | None = None
-    # Whether its resources alone tell.
+    # Whether resources are enough for the explanation.
     is_offline: bool = False
     timeout_s: float = TIMEOUT_S
 
@@ -253,7 +252,7 @@ MESHES: Final = {
         'cluster "web": does not exist',
         'cluster "web": does not exist',
         is_offline=True,
-        # A control plane has 15 s to send what it was asked for.
+        # A control plane has 15 s to send a resource.
         timeout_s=20.0,
     ),
     "unhealthy_endpoints": Mesh(
@@ -329,16 +328,16 @@ def offline(snapshot: Snapshot) -> proxyless.Explanation:
     bootstrap = unknown_bootstrap()
     made = OfflineMesh(types, DecodeContext(bootstrap.servers[0], bootstrap))
     made.add((each.type_url, each.name, each.value) for each in snapshot)
-    return explain_offline(Wanted("shop", "shop", "till"), made, Rpc(UNARY, authority="shop"))
+    return explain_offline(ConfigTarget("shop", "shop", "till"), made, Rpc(UNARY, authority="shop"))
 
 
 # ---------------------------------------------------------------------------------------------
 # One on real sockets
 
 
-async def test_a_server_that_is_somebody_else_is_named(tmp_path: Path) -> None:
+async def test_explanation_names_the_certificate_when_it_is_wrong(tmp_path: Path) -> None:
     authority = CertificateAuthority()
-    files = Files(tmp_path / "mesh")
+    files = ProviderFiles(tmp_path / "mesh")
     files.write_roots(authority)
     files.write_identity(authority)
     trust = Trust(authority, authority.certificate_pem, SERVER_NAMES)
@@ -361,7 +360,7 @@ async def test_a_server_that_is_somebody_else_is_named(tmp_path: Path) -> None:
     check_golden("wrong_san", answers)
 
 
-def test_there_is_no_golden_file_of_nothing() -> None:
+def test_every_golden_file_is_used() -> None:
     names: list[Any] = [*MESHES, "wrong_san"]
     assert sorted(path.stem for path in GOLDEN.glob("*.txt")) == sorted(names)
     assert len(names) == 10

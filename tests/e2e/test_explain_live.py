@@ -1,4 +1,4 @@
-"""Do channels of both kinds explain themselves, on real sockets, and their processes over CSDS?"""
+"""Explanations of asyncio and blocking channels, and of processes over CSDS, on real sockets."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from proxyless.controlplane import (
     session_filter,
     simple_mesh,
 )
-from tests.interop.mesh_world import WHO, backends
-from tests.interop.test_csds import admin_port
-from tests.transport_world import PATIENCE_S, until
+from tests.worlds.admin_servers import admin_port
+from tests.worlds.grpcio_peers import WHERE, backends
+from tests.worlds.transports import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,9 +46,9 @@ async def test_an_asyncio_channel_explains_where_its_rpcs_go() -> None:
             proxyless.aio.insecure_channel(TARGET, bootstrap=control_plane.bootstrap()) as channel,
         ):
             assert channel.lb_tree() is None
-            await channel.unary_unary(WHO)(b"", timeout=PATIENCE_S)
-            told = channel.explain(WHO)
-            assert told.text == f'{WHO} goes to cluster "web"'
+            await channel.unary_unary(WHERE)(b"", timeout=PATIENCE_S)
+            told = channel.explain(WHERE)
+            assert told.text == f'{WHERE} goes to cluster "web"'
             (pick,) = told.find("pick")
             assert set(pick.facts["addresses"]) <= set(places)  # type: ignore[call-overload]
             tree = channel.lb_tree()
@@ -66,9 +66,9 @@ async def test_a_blocking_channel_explains_itself_and_its_errors_in_any_thread()
 def use_blocking_channel(bootstrap: dict[str, Any]) -> None:
     with proxyless.insecure_channel(TARGET, bootstrap=bootstrap) as channel:
         assert channel.lb_tree() is None
-        call = channel.unary_unary(WHO)
+        call = channel.unary_unary(WHERE)
         call(b"", timeout=PATIENCE_S)
-        assert channel.explain(WHO).text == f'{WHO} goes to cluster "web"'
+        assert channel.explain(WHERE).text == f'{WHERE} goes to cluster "web"'
         tree = channel.lb_tree()
         assert tree is not None
         assert tree.state == "READY"
@@ -76,7 +76,7 @@ def use_blocking_channel(bootstrap: dict[str, Any]) -> None:
             with pytest.raises(grpc.RpcError) as caught:
                 begin(b"", timeout=0.0)
             told = proxyless.explain_error(caught.value)
-            assert told.text.startswith(f"{WHO} failed with DEADLINE_EXCEEDED")
+            assert told.text.startswith(f"{WHERE} failed with DEADLINE_EXCEEDED")
             assert told.text.endswith('; now goes to cluster "web"')
         stream = channel.unary_stream("/no/Such", None)(b"", timeout=0.0)
         with pytest.raises(grpc.RpcError) as caught:
@@ -97,7 +97,7 @@ def with_sessions(places: list[str]) -> Snapshot:
     )
 
 
-async def test_a_session_explains_that_it_stays_where_it_lives() -> None:
+async def test_explanation_of_a_session_names_its_backend() -> None:
     async with backends("a", "b") as started:
         places = [backend.address for backend in started]
         async with (
@@ -105,12 +105,12 @@ async def test_a_session_explains_that_it_stays_where_it_lives() -> None:
             proxyless.aio.insecure_channel(TARGET, bootstrap=control_plane.bootstrap()) as channel,
             channel.session() as session,
         ):
-            await session.unary_unary(WHO)(b"", timeout=PATIENCE_S)
-            without = next(channel.explain(WHO).find("session"))
+            await session.unary_unary(WHERE)(b"", timeout=PATIENCE_S)
+            without = next(channel.explain(WHERE).find("session"))
             assert without.text == 'session: the RPC has no cookie "sid", so the policies pick'
-            (told,) = session.explain(WHO).find("session")
+            (told,) = session.explain(WHERE).find("session")
             assert told.text == f"session lives at {session.backend}: the session's host is READY"
-            (cluster,) = session.explain(WHO).find("cluster")
+            (cluster,) = session.explain(WHERE).find("cluster")
             assert cluster.facts["name"] == session.cluster
 
 
@@ -118,9 +118,9 @@ async def explain_process(*arguments: str) -> tuple[int | None, str, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "proxyless.cli",
+        "proxyless",
         "explain",
-        WHO,
+        WHERE,
         *arguments,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -129,32 +129,32 @@ async def explain_process(*arguments: str) -> tuple[int | None, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
-async def test_what_a_process_holds_is_explained_from_outside() -> None:
+async def test_command_explains_the_resources_of_a_process() -> None:
     async with (
         admin_port() as address,
         backends("a") as (backend,),
         ControlPlane(simple_mesh("api", {"web": [backend.address]})) as control_plane,
         proxyless.aio.insecure_channel(TARGET, bootstrap=control_plane.bootstrap()) as channel,
     ):
-        await channel.unary_unary(WHO)(b"", timeout=PATIENCE_S)
+        await channel.unary_unary(WHERE)(b"", timeout=PATIENCE_S)
         code, out, _ = await explain_process("--status", address, "--target", TARGET)
         first, source, *_ = out.splitlines()
-        assert (code, first) == (0, f'{WHO} goes to cluster "web"')
+        assert (code, first) == (0, f'{WHERE} goes to cluster "web"')
         assert source.strip().startswith('held by node "proxyless-test" at 127.0.0.1:')
         assert "channel.explain" in source
-        # A cluster that is refused is still the one that was good.
+        # After a NACK the previous cluster stays in use.
         snapshot = control_plane.snapshot
         control_plane.set_snapshot(snapshot.with_(eds_cluster("web", lb_policy="MAGLEV")))
         await until(lambda: control_plane.nacks, "the NACK")
         code, out, _ = await explain_process("--status", address, "--target", TARGET, "-o", "json")
         assert code == 0
         assert "lb_policy" in json.dumps(json.loads(out))
-        code, _, err = await explain_process("--status", address, "--target", "xds:///nobody")
+        code, _, err = await explain_process("--status", address, "--target", "xds:///unknown")
         assert code == 1
-        assert f"has no client for 'xds:///nobody', but for '{TARGET}'" in err
+        assert f"has no client for 'xds:///unknown', but for '{TARGET}'" in err
 
 
-async def test_a_process_that_does_not_answer_is_told() -> None:
+async def test_status_reports_a_process_that_does_not_answer() -> None:
     code, _, err = await explain_process("--status", "127.0.0.1:1", "--target", TARGET)
     assert code == 1
     assert "'127.0.0.1:1': UNAVAILABLE" in err

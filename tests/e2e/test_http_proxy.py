@@ -1,6 +1,6 @@
-"""Are connections made through proxies on real sockets, whatever the proxy does, on both loops?
+"""Connections through HTTP proxies on real sockets, on both loops.
 
-The same stories in virtual time, and more of them: tests/hostile/test_hostile_proxies.py.
+More cases in virtual time: tests/hostile/test_hostile_proxies.py.
 """
 
 import asyncio
@@ -15,17 +15,17 @@ from proxyless.base import HttpProxy, IpAddress, Status
 from proxyless.transport import ClientTls, Server, ServerCall, TransportOptions
 from tests.certificates import CertificateAuthority, server_context
 from tests.connect_proxy import connect_proxy
-from tests.transport_world import (
+from tests.worlds.transports import (
     AUTHORITY,
     PATIENCE_S,
     SERVICE,
     Behave,
-    Client,
+    TransportClient,
     encode,
     expect_reply,
     raw_server,
 )
-from tests.wire_world import settings
+from tests.worlds.wire import settings
 
 ON_BOTH_LOOPS = True
 
@@ -36,7 +36,7 @@ TLS = ClientTls(root_certificates=CERTIFIED.certificate_pem)
 
 
 def saying(*pieces: bytes, is_closing: bool = False) -> Behave:
-    """A proxy that says this, and then closes or waits for the end."""
+    """A proxy that sends this, and then closes or waits for the end."""
 
     async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -53,8 +53,8 @@ def through(proxy: IpAddress, tls: ClientTls | None = None) -> TransportOptions:
     return TransportOptions(http_proxy=HttpProxy(proxy), tls=tls)
 
 
-async def refusal(client: Client, behave: Behave, tls: ClientTls | None = None) -> str:
-    """What is wrong with a proxy that behaves like this."""
+async def refusal(client: TransportClient, behave: Behave, tls: ClientTls | None = None) -> str:
+    """The error of a connection through this proxy."""
     async with raw_server(behave) as proxy, asyncio.timeout(PATIENCE_S):
         status = await client.connector.connect(NOWHERE, through(proxy, tls), server_name="a.test")
         assert isinstance(status, Status), status
@@ -83,7 +83,7 @@ async def echo_server(tls: ssl.SSLContext | None = None) -> AsyncIterator[IpAddr
 @pytest.mark.parametrize("size", [0, 1000, 3 * 1024 * 1024])
 @pytest.mark.parametrize("is_secure", [False, True])
 async def test_calls_of_all_sizes_run_through_a_tunnel(
-    client: Client, size: int, is_secure: bool
+    client: TransportClient, size: int, is_secure: bool
 ) -> None:
     context = server_context(*CERTIFIED.issue([AUTHORITY])) if is_secure else None
     async with echo_server(context) as address, connect_proxy({str(NOWHERE): address}) as proxy:
@@ -99,21 +99,21 @@ async def test_calls_of_all_sizes_run_through_a_tunnel(
     "pieces",
     [(ACCEPTED + settings(),), (ACCEPTED, settings()), (ACCEPTED[:7], ACCEPTED[7:] + settings())],
 )
-async def test_what_the_server_says_first_is_not_lost(
-    client: Client, pieces: tuple[bytes, ...]
+async def test_first_bytes_of_the_server_are_not_lost(
+    client: TransportClient, pieces: tuple[bytes, ...]
 ) -> None:
     async with raw_server(saying(*pieces)) as proxy:
         transport = await client.connect(NOWHERE, through(proxy))
         assert transport.is_usable
 
 
-async def test_a_proxy_that_refuses_or_leaves_is_a_reason(client: Client) -> None:
+async def test_a_proxy_that_refuses_or_leaves_is_a_reason(client: TransportClient) -> None:
     assert await refusal(client, saying(b"HTTP/1.1 403 Forbidden\r\n\r\n")) == (
         "proxy answered CONNECT with HTTP status '403 Forbidden', wanted 200 to 299"
     )
     assert await refusal(client, saying(b"HTTP/1.1 20", is_closing=True)) in (
         "proxy closed the connection after 11 bytes of its answer",
-        # The reset may overtake what was said.
+        # The reset may arrive before the response.
         "proxy closed the connection without an answer to CONNECT",
     )
     assert await refusal(client, saying(b"\0" * 70_000)) == (
@@ -121,13 +121,13 @@ async def test_a_proxy_that_refuses_or_leaves_is_a_reason(client: Client) -> Non
     )
 
 
-async def test_bytes_before_tls_are_a_reason(client: Client) -> None:
+async def test_bytes_before_tls_are_a_reason(client: TransportClient) -> None:
     assert await refusal(client, saying(ACCEPTED + b"x"), TLS) == (
         "proxy sent 1 bytes behind its answer, before any TLS"
     )
 
 
-async def test_what_is_no_tls_behind_the_proxy_is_a_reason(client: Client) -> None:
+async def test_what_is_no_tls_behind_the_proxy_is_a_reason(client: TransportClient) -> None:
     async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(ACCEPTED)

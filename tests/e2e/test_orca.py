@@ -19,29 +19,29 @@ import pytest
 import proxyless.aio
 from proxyless.front import AioChannel
 from proxyless.protos import message_class
-from tests.transport_world import until
+from tests.worlds.transports import until
 
 ON_BOTH_LOOPS = True
 
 REPORT = message_class("xds.data.orca.v3.OrcaLoadReport")
 REQUEST = message_class("xds.service.orca.v3.OrcaLoadReportRequest")
-# Weights are used as soon as they are known.
+# No blackout period.
 QUICK = {"blackoutPeriod": "0s", "weightUpdatePeriod": "0.1s"}
 
 
 class Backend:
-    """Says its name to everybody who asks, and how heavy it is."""
+    """Answers with its name, and reports a load."""
 
     def __init__(self, name: str, *, reports_out_of_band: bool) -> None:
         self.name = name
         self._reports_out_of_band = reports_out_of_band
         self.address = "127.0.0.1:0"
-        # What it says with RPCs, and out of band; None is nothing.
+        # Weights in per-call and out-of-band reports; None: no report.
         self.weight_with_rpcs: float | None = None
         self.weight_out_of_band: float | None = None
-        # What happened to out-of-band streams.
+        # Counts of out-of-band streams.
         self.intervals_s: list[float] = []
-        # Of those that are there.
+        # The open ones.
         self.live_s: list[float] = []
         self._changed = threading.Condition()
         self._server: Any = None
@@ -152,7 +152,7 @@ async def shares(channel: AioChannel, rpcs: int = 6) -> Counter[str]:
 
 async def expect_shares(channel: AioChannel, *weights: int) -> None:
     """Sooner or later RPCs are shared like that."""
-    # A counter takes what is not there for 0.
+    # A Counter returns 0 for missing keys.
     wanted = Counter(dict(zip("abc", weights, strict=True)))
     seen: Sequence[Counter[str]] = []
     for _ in range(2_000):
@@ -162,7 +162,8 @@ async def expect_shares(channel: AioChannel, *weights: int) -> None:
     raise AssertionError(f"RPCs are shared {seen}, wanted {wanted}")
 
 
-async def test_rpcs_follow_what_comes_with_rpcs(mesh: Mesh) -> None:
+@pytest.mark.rerun("weights expire and are computed on real time")
+async def test_rpcs_follow_per_call_reports(mesh: Mesh) -> None:
     for weight, backend in enumerate(mesh.backends, start=1):
         backend.weight_with_rpcs = 100.0 * weight
     async with mesh.channel() as channel:
@@ -173,7 +174,8 @@ async def test_rpcs_follow_what_comes_with_rpcs(mesh: Mesh) -> None:
         assert mesh.streams == [0, 0, 0]
 
 
-async def test_rpcs_follow_what_is_said_out_of_band(mesh: Mesh) -> None:
+@pytest.mark.rerun("weights expire and are computed on real time")
+async def test_rpcs_follow_out_of_band_reports(mesh: Mesh) -> None:
     for weight, backend in enumerate(mesh.backends, start=1):
         backend.weigh_out_of_band(weight)
         backend.weight_with_rpcs = 4 - weight
@@ -186,7 +188,8 @@ async def test_rpcs_follow_what_is_said_out_of_band(mesh: Mesh) -> None:
     await until(lambda: mesh.streams == [0, 0, 0], "the streams to end with the channel")
 
 
-async def test_a_backend_that_returns_is_asked_again(mesh: Mesh) -> None:
+@pytest.mark.rerun("weights expire and are computed on real time")
+async def test_out_of_band_stream_is_opened_again_when_a_backend_returns(mesh: Mesh) -> None:
     for weight, backend in enumerate(mesh.backends, start=1):
         backend.weigh_out_of_band(weight)
     async with mesh.channel(enableOobLoadReport=True) as channel:
@@ -214,7 +217,7 @@ async def test_channels_that_share_a_connection_share_the_stream(mesh: Mesh) -> 
     await until(lambda: mesh.streams == [0, 0, 0], "the streams to end with the channels")
 
 
-async def test_backends_that_do_not_report_are_asked_once_and_served_alike(
+async def test_backends_without_reports_get_equal_shares(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     mesh = Mesh(reports_out_of_band=False)

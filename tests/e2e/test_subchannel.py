@@ -36,18 +36,19 @@ from proxyless.transport import (
 )
 from proxyless.wire import ErrorCode, RequestEncoder
 from tests.certificates import CertificateAuthority, server_context
-from tests.subchannel_world import CONNECTING, FAILURE, IDLE, READY, SETTINGS, goaway
+from tests.worlds.subchannels import CONNECTING, FAILURE, IDLE, READY
+from tests.worlds.wire import goaway, settings
 
 P = ParamSpec("P")
 
 ANY_PORT = IpAddress("127.0.0.1", 0)
 PATH = "/test.Service/Echo"
-# Delays that a test can wait for.
+# Short delays for tests.
 QUICK = SubchannelOptions(backoff=BackoffPolicy(initial_s=0.05, max_s=0.1))
 
 
 class Watcher:
-    """Waits for what it is told."""
+    """Records the states of a subchannel."""
 
     def __init__(self, handle: SubchannelHandle) -> None:
         self.states: list[State] = []
@@ -62,7 +63,7 @@ class Watcher:
         self._told.set()
 
     async def wait_for(self, *states: State) -> None:
-        """These are told, since the last time and in this order."""
+        """Wait for exactly these states, in this order, since the last call."""
         async with asyncio.timeout(10):
             while len(self.states) < len(states):
                 self._told.clear()
@@ -104,7 +105,7 @@ class Backend:
 
 
 class Stage:
-    """A pool and a backend on one loop, there while the story runs; both must end with it."""
+    """A pool and a backend on one loop, for the time of one scenario."""
 
     def __init__(self, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
         self._new_loop = new_loop
@@ -175,7 +176,7 @@ async def until(condition: Callable[[], bool]) -> None:
 async def scripted_peer(
     talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
 ) -> AsyncIterator[IpAddress]:
-    """A peer that accepts connections, and closes each when it has said what it wants."""
+    """A peer that accepts connections, and closes each after `talk`."""
     writers: list[asyncio.StreamWriter] = []
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -296,12 +297,12 @@ async def test_a_certificate_is_checked_by_the_server_name(stage: Stage) -> None
 
 
 # ---------------------------------------------------------------------------------------------
-# Peers that are no servers
+# Peers that are not HTTP/2 servers
 
 
 @pytest.mark.spec("SUB-04", "SUB-05", "SUB-07")
 @on_stage
-async def test_a_peer_that_accepts_and_says_nothing_is_given_up(stage: Stage) -> None:
+async def test_attempt_times_out_when_the_peer_accepts_and_sends_nothing(stage: Stage) -> None:
     options = SubchannelOptions(
         min_connect_timeout_s=0.1, backoff=BackoffPolicy(initial_s=0.01, jitter=0)
     )
@@ -314,7 +315,7 @@ async def test_a_peer_that_accepts_and_says_nothing_is_given_up(stage: Stage) ->
 
 
 @on_stage
-async def test_a_peer_that_does_not_speak_http2_fails(stage: Stage) -> None:
+async def test_attempt_fails_when_the_peer_does_not_send_http2(stage: Stage) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await read_to_end(reader)
@@ -330,10 +331,10 @@ async def test_a_peer_that_does_not_speak_http2_fails(stage: Stage) -> None:
 @on_stage
 async def test_a_server_that_complains_of_pings_gets_fewer(stage: Stage) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(SETTINGS)
-        # Whatever comes before the first PING of keepalive.
+        writer.write(settings())
+        # Skip the bytes before the first keepalive PING.
         await reader.readuntil(b"keepaliv")
-        writer.write(goaway(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings"))
+        writer.write(goaway(0, ErrorCode.ENHANCE_YOUR_CALM, b"too_many_pings"))
         await read_to_end(reader)
 
     keepalive = KeepaliveConfig(time_s=0.05, permit_without_calls=True)
@@ -354,8 +355,8 @@ async def test_a_server_that_complains_of_pings_gets_fewer(stage: Stage) -> None
 
 
 def open_sockets() -> int:
-    """How many sockets this process has, whoever opened them."""
-    # Those that an earlier test left as garbage would be gone at any moment.
+    """The number of open sockets of this process."""
+    # Collect sockets that earlier tests left as garbage.
     gc.collect()
     count = 0
     for fd in os.listdir("/proc/self/fd"):
@@ -412,7 +413,7 @@ async def test_closing_the_pool_ends_calls_and_sockets(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("new_loop", LOOPS.values(), ids=LOOPS)
-def test_a_loop_that_ends_takes_forgotten_connections_with_it(
+def test_unclosed_connections_are_closed_when_their_loop_ends(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     sockets = open_sockets()
@@ -423,7 +424,7 @@ def test_a_loop_that_ends_takes_forgotten_connections_with_it(
         stage.pool = SubchannelPool(connector, clock=connector.clock, random=seeded_random(1))
         address = await stage.backend.start()
         await stage.connect(address)
-        # The client forgets to close; the server does not.
+        # The client is not closed; the server is.
         stage.backend.drain()
 
     with asyncio.Runner(loop_factory=new_loop) as runner:

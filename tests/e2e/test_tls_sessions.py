@@ -10,7 +10,7 @@ from proxyless.base import Address, HttpProxy, IpAddress
 from proxyless.transport import ClientTls, Server, ServerCall, TlsSessions, TransportOptions
 from tests.certificates import CertificateAuthority, server_context
 from tests.connect_proxy import connect_proxy
-from tests.transport_world import AUTHORITY, SERVICE, Client, encode, expect_reply
+from tests.worlds.transports import AUTHORITY, SERVICE, TransportClient, encode, expect_reply
 
 ON_BOTH_LOOPS = True
 
@@ -37,7 +37,7 @@ def options() -> TransportOptions:
     return TransportOptions(tls=tls)
 
 
-async def is_resumed(client: Client, address: Address, options: TransportOptions) -> bool:
+async def is_resumed(client: TransportClient, address: Address, options: TransportOptions) -> bool:
     """Whether a new connection resumes a session; it has to carry a call in any case."""
     transport = await client.connect(address, options, AUTHORITY)
     block = encode("Echo", scheme="https")
@@ -51,24 +51,24 @@ async def is_resumed(client: Client, address: Address, options: TransportOptions
 
 
 async def test_second_connection_resumes_the_session_of_the_first(
-    client: Client, address: Address, options: TransportOptions
+    client: TransportClient, address: Address, options: TransportOptions
 ) -> None:
     assert [await is_resumed(client, address, options) for _ in range(3)] == [False, True, True]
     assert "certificate refused" in await client.refused(address, options, "other.test")
 
 
 async def test_connection_through_a_proxy_resumes_a_session(
-    client: Client, address: Address, options: TransportOptions
+    client: TransportClient, address: Address, options: TransportOptions
 ) -> None:
     async with connect_proxy() as proxy:
         through = replace(options, http_proxy=HttpProxy(proxy.address))
         assert [await is_resumed(client, address, through) for _ in range(2)] == [False, True]
-        # The peer is the same, whatever the way to it.
+        # Through a proxy the peer is the same.
         assert await is_resumed(client, address, options)
 
 
 async def test_session_of_a_peer_that_was_refused_is_not_kept(
-    client: Client, address: Address, options: TransportOptions
+    client: TransportClient, address: Address, options: TransportOptions
 ) -> None:
     sessions = TlsSessions()
     assert options.tls is not None

@@ -25,11 +25,11 @@ from proxyless.transport import (
 )
 from proxyless.wire import Limits
 from tests.certificates import CertificateAuthority, server_context
-from tests.transport_world import (
+from tests.worlds.transports import (
     AUTHORITY,
     PATIENCE_S,
     SERVICE,
-    Client,
+    TransportClient,
     encode,
     expect_reply,
     expect_status,
@@ -38,7 +38,7 @@ from tests.transport_world import (
     read_all,
     until,
 )
-from tests.wire_world import settings, window_update
+from tests.worlds.wire import settings, window_update
 
 ON_BOTH_LOOPS = True
 
@@ -66,14 +66,14 @@ class Backend:
             await call.write(message)
 
     async def flood(self, call: ServerCall) -> None:
-        """As many messages of one size as the request says: "count size"."""
+        """Send messages as in the request: "count size"."""
         count, size = map(int, (await call.read() or b"").split())
         for number in range(count):
             await call.write(number.to_bytes(4, "big").ljust(size, b"f"))
             self.sent += 1
 
     async def swallow(self, call: ServerCall) -> None:
-        """Read nothing before the gate opens, then everything, and say how many it was."""
+        """Read nothing before the gate opens, then everything; answer with the number of bytes."""
         self.started += 1
         await self.gate.wait()
         async for _ in call:
@@ -133,7 +133,7 @@ async def start() -> AsyncIterator[Start]:
 # Load
 
 
-async def test_a_thousand_calls_run_at_the_same_time(client: Client, start: Start) -> None:
+async def test_a_thousand_calls_run_at_the_same_time(client: TransportClient, start: Start) -> None:
     backend = await start()
     transport = await client.connect(backend.address)
     calls = [UnaryCall(transport, encode("Wait"), b"%d" % number) for number in range(1000)]
@@ -169,7 +169,7 @@ async def call_in_sequence(transport: ClientTransport, calls: int) -> None:
         assert end.status.is_ok
 
 
-async def test_ten_thousand_calls_leave_nothing_behind(start: Start) -> None:
+async def test_memory_and_timers_do_not_grow_with_calls(start: Start) -> None:
     backend = await start()
     clock = CountingClock()
     connector = Connector(clock=clock)
@@ -199,7 +199,9 @@ async def test_ten_thousand_calls_leave_nothing_behind(start: Start) -> None:
     await transport.wait_closed()
 
 
-async def test_calls_leave_no_garbage_to_the_collector(client: Client, start: Start) -> None:
+async def test_calls_leave_no_garbage_to_the_collector(
+    client: TransportClient, start: Start
+) -> None:
     backend = await start()
     transport = await client.connect(backend.address)
     await call_in_sequence(transport, 100)
@@ -215,7 +217,8 @@ async def test_calls_leave_no_garbage_to_the_collector(client: Client, start: St
 # Idleness
 
 
-async def test_idle_connections_cost_nothing(client: Client, start: Start) -> None:
+@pytest.mark.rerun("measures the processor time of the process during a sleep")
+async def test_idle_connections_cost_nothing(client: TransportClient, start: Start) -> None:
     backend = await start()
     for _ in range(100):
         transport = await client.connect(backend.address)
@@ -239,7 +242,9 @@ async def settle(read: Callable[[], int]) -> int:
     return value
 
 
-async def test_a_slow_reader_stops_the_servers_writes(client: Client, start: Start) -> None:
+async def test_a_slow_reader_stops_the_servers_writes(
+    client: TransportClient, start: Start
+) -> None:
     backend = await start()
     transport = await client.connect(backend.address)
     call = StreamingCall(transport, encode("Flood"))
@@ -253,7 +258,7 @@ async def test_a_slow_reader_stops_the_servers_writes(client: Client, start: Sta
     assert [int.from_bytes(each[:4], "big") for each in rest] == list(range(1, 512))
 
 
-async def test_a_slow_server_makes_our_writes_wait(client: Client, start: Start) -> None:
+async def test_writes_wait_when_the_server_is_slow(client: TransportClient, start: Start) -> None:
     backend = await start()
     transport = await client.connect(backend.address)
     call = StreamingCall(transport, encode("Swallow"))
@@ -282,8 +287,10 @@ def stop_reading(writer: asyncio.StreamWriter) -> Callable[[], None]:
     return transport.resume_reading
 
 
-async def test_a_peer_that_does_not_read_its_socket_makes_our_writes_wait(client: Client) -> None:
-    """The peer's windows are as large as can be: only the socket says stop."""
+async def test_writes_wait_when_the_peer_does_not_read_its_socket(
+    client: TransportClient,
+) -> None:
+    """The peer's windows have the maximum size: only the socket limits writes."""
     may_read = asyncio.Event()
     received = 0
 
@@ -311,14 +318,16 @@ async def test_a_peer_that_does_not_read_its_socket_makes_our_writes_wait(client
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(write_all())
             stopped_at = await settle(lambda: written)
-            # What the kernel holds for both ends is not ours to bound.
+            # The kernel's buffers on both sides are not bounded by us.
             assert 0 < stopped_at < messages / 2
             may_read.set()
         await until(lambda: received > messages * 64 * KIB, "everything to arrive")
         call.cancel()
 
 
-async def test_uploads_and_downloads_of_many_mebibytes_pass(client: Client, start: Start) -> None:
+async def test_uploads_and_downloads_of_many_mebibytes_pass(
+    client: TransportClient, start: Start
+) -> None:
     limits = Limits(message_bytes_max=16 * MIB)
     backend = await start(limits)
     transport = await client.connect(backend.address, TransportOptions(limits=limits))
@@ -328,7 +337,9 @@ async def test_uploads_and_downloads_of_many_mebibytes_pass(client: Client, star
         assert await expect_reply(call) == message
 
 
-async def test_a_method_may_read_and_write_in_two_tasks(client: Client, start: Start) -> None:
+async def test_a_method_may_read_and_write_in_two_tasks(
+    client: TransportClient, start: Start
+) -> None:
     backend = await start()
     transport = await client.connect(backend.address)
     call = StreamingCall(transport, encode("Both"))
@@ -342,7 +353,7 @@ async def test_a_method_may_read_and_write_in_two_tasks(client: Client, start: S
 
 
 async def test_waiting_for_the_server_to_read_ends_with_the_call(
-    client: Client, start: Start
+    client: TransportClient, start: Start
 ) -> None:
     backend = await start()
     transport = await client.connect(backend.address)
@@ -363,7 +374,9 @@ async def test_waiting_for_the_server_to_read_ends_with_the_call(
 # Cancelling
 
 
-async def test_a_storm_of_cancelled_calls_reaches_the_server(client: Client, start: Start) -> None:
+async def test_a_storm_of_cancelled_calls_reaches_the_server(
+    client: TransportClient, start: Start
+) -> None:
     backend = await start()
     transport = await client.connect(backend.address)
     calls = [UnaryCall(transport, encode("Wait"), b"") for _ in range(900)]
@@ -378,7 +391,7 @@ async def test_a_storm_of_cancelled_calls_reaches_the_server(client: Client, sta
 
 
 async def test_calls_cancelled_at_every_stage_leave_the_connection_usable(
-    client: Client, start: Start
+    client: TransportClient, start: Start
 ) -> None:
     backend = await start()
     transport = await client.connect(backend.address)
@@ -399,7 +412,7 @@ async def test_calls_cancelled_at_every_stage_leave_the_connection_usable(
 # The end
 
 
-async def test_closing_ends_every_call_with_a_status(client: Client, start: Start) -> None:
+async def test_closing_ends_every_call_with_a_status(client: TransportClient, start: Start) -> None:
     backend = await start(Limits(concurrent_streams_max=10))
     transport = await client.connect(backend.address)
     unary = [UnaryCall(transport, encode("Wait"), b"") for _ in range(5)]
@@ -423,8 +436,8 @@ async def test_closing_ends_every_call_with_a_status(client: Client, start: Star
     await until(lambda: not backend.server.connections, "the server's end to close")
 
 
-async def test_draining_finishes_what_runs_and_takes_nothing_new(
-    client: Client, start: Start
+async def test_draining_connection_finishes_calls_and_rejects_new_ones(
+    client: TransportClient, start: Start
 ) -> None:
     backend = await start()
     transport = await client.connect(backend.address)
@@ -442,14 +455,14 @@ async def test_draining_finishes_what_runs_and_takes_nothing_new(
     assert [status.details for status in client.unusable] == ["connection drained by us"]
 
 
-async def test_draining_an_idle_connection_closes_it(client: Client, start: Start) -> None:
+async def test_draining_an_idle_connection_closes_it(client: TransportClient, start: Start) -> None:
     transport = await client.connect((await start()).address)
     transport.drain()
     async with asyncio.timeout(PATIENCE_S):
         await transport.wait_closed()
 
 
-async def test_a_server_drains(client: Client, start: Start) -> None:
+async def test_a_server_drains(client: TransportClient, start: Start) -> None:
     backend = await start()
     busy = await client.connect(backend.address)
     idle = await client.connect(backend.address)
@@ -473,7 +486,7 @@ async def test_a_server_drains(client: Client, start: Start) -> None:
 
 
 async def test_calls_that_cross_a_drain_are_answered_or_unprocessed(
-    client: Client, start: Start
+    client: TransportClient, start: Start
 ) -> None:
     backend = await start()
     transport = await client.connect(backend.address)
@@ -484,7 +497,7 @@ async def test_calls_that_cross_a_drain_are_answered_or_unprocessed(
         assert end.status.is_ok or end.is_unprocessed, end
 
 
-async def test_a_server_that_closes_ends_calls(client: Client, start: Start) -> None:
+async def test_a_server_that_closes_ends_calls(client: TransportClient, start: Start) -> None:
     backend = await start()
     transport = await client.connect(backend.address)
     call = UnaryCall(transport, encode("Wait"), b"")
@@ -495,7 +508,7 @@ async def test_a_server_that_closes_ends_calls(client: Client, start: Start) -> 
 
 
 def tls_of(authority: CertificateAuthority | None) -> tuple[TransportOptions, SSLContext | None]:
-    """What both ends need for TLS, if there is an authority."""
+    """TLS options of both sides, if there is an authority."""
     if authority is None:
         return TransportOptions(), None
     options = TransportOptions(tls=ClientTls(root_certificates=authority.certificate_pem))
@@ -504,7 +517,7 @@ def tls_of(authority: CertificateAuthority | None) -> tuple[TransportOptions, SS
 
 @pytest.mark.parametrize("authority", [None, CertificateAuthority()], ids=["plain", "tls"])
 async def test_closing_does_not_wait_long_for_a_peer_that_does_not_read(
-    client: Client, authority: CertificateAuthority | None, monkeypatch: pytest.MonkeyPatch
+    client: TransportClient, authority: CertificateAuthority | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proxyless.transport.pump.LINGER_S", 0.05)
 
@@ -530,7 +543,7 @@ async def test_closing_does_not_wait_long_for_a_peer_that_does_not_read(
 # TLS
 
 
-async def test_tls_carries_load_both_ways(client: Client, start: Start) -> None:
+async def test_tls_carries_load_both_ways(client: TransportClient, start: Start) -> None:
     options, context = tls_of(CertificateAuthority())
     backend = await start(tls=context)
     transport = await client.connect(backend.address, options, AUTHORITY)
@@ -545,8 +558,8 @@ async def test_tls_carries_load_both_ways(client: Client, start: Start) -> None:
     assert len(await read_all(slow)) == 256
 
 
-async def test_connections_of_all_kinds_share_a_buffer_and_mix_nothing(
-    client: Client, start: Start
+async def test_connections_of_all_kinds_share_a_read_buffer(
+    client: TransportClient, start: Start
 ) -> None:
     options, context = tls_of(CertificateAuthority())
     plain, secure = await start(), await start(tls=context)
@@ -561,7 +574,9 @@ async def test_connections_of_all_kinds_share_a_buffer_and_mix_nothing(
         assert await expect_reply(call) == message
 
 
-async def test_clients_that_fail_the_handshake_leave_no_trace(client: Client, start: Start) -> None:
+async def test_clients_that_fail_the_handshake_leave_no_connection(
+    client: TransportClient, start: Start
+) -> None:
     authority = CertificateAuthority()
     context = server_context(*authority.issue([AUTHORITY]), authority.certificate_pem)
     backend = await start(tls=context)
@@ -571,7 +586,7 @@ async def test_clients_that_fail_the_handshake_leave_no_trace(client: Client, st
     )
     reason = await client.refused(backend.address, distrusting, AUTHORITY)
     assert reason.startswith("TLS: certificate refused: ")
-    # TLS 1.3 tells of a missing client certificate only after the handshake.
+    # TLS 1.3 reports a missing client certificate only after the handshake.
     reason = await client.refused(backend.address, trusting, AUTHORITY)
     assert reason.startswith("connection lost: ")
     reason = await client.refused(backend.address)

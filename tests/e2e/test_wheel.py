@@ -54,7 +54,7 @@ theirs = route_components_pb2.Route
 
 
 def run(*command: str | Path) -> str:
-    """What the command prints; it must succeed, and nothing of this process leaks into it."""
+    """The output of a command, which must succeed, without this process's environment."""
     environ = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     result = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     assert result.returncode == 0, f"{command}: {result.stdout}{result.stderr}"
@@ -113,7 +113,7 @@ def test_the_wheel_carries_the_page_of_the_demo(wheel: Path) -> None:
         assert archive.getinfo("proxyless/demo/page.html").file_size > 1_000
 
 
-def test_the_wheel_installs_no_package_but_ours(wheel: Path) -> None:
+def test_wheel_installs_only_the_package_proxyless(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
         packages = {name.partition("/")[0] for name in archive.namelist()}
     assert {name for name in packages if not name.endswith(".dist-info")} == {"proxyless"}
@@ -128,7 +128,7 @@ def test_xds_protos_is_no_requirement_of_users(wheel: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [OURS + OTLP_EXPORTER, OTLP_EXPORTER + OURS], ids=["1st", "2nd"])
-def test_the_otlp_exporter_works_beside_us(beside_otlp: Path, code: str) -> None:
+def test_otlp_exporter_works_beside_the_package(beside_otlp: Path, code: str) -> None:
     lines = (
         "from importlib.util import find_spec",
         "print(ours(name='r').name, find_spec('envoy'), find_spec('udpa'), find_spec('xds'))",
@@ -137,7 +137,7 @@ def test_the_otlp_exporter_works_beside_us(beside_otlp: Path, code: str) -> None
 
 
 @pytest.mark.parametrize("code", [OURS + XDS_PROTOS, XDS_PROTOS + OURS], ids=["1st", "2nd"])
-def test_xds_protos_works_beside_us(beside_xds_protos: Path, code: str) -> None:
+def test_xds_protos_works_beside_the_package(beside_xds_protos: Path, code: str) -> None:
     lines = (
         "print(ours is theirs, ours.FromString(theirs(name='r').SerializeToString()).name)",
         "print(ours.DESCRIPTOR.file.pool is theirs.DESCRIPTOR.file.pool)",

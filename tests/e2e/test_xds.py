@@ -1,4 +1,4 @@
-"""Does a service join a mesh: our channel, our control plane, grpcio's backends, real sockets?"""
+"""xDS channels with our control plane and grpcio's backends, on real sockets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from proxyless.controlplane import (
     route_config,
     simple_mesh,
 )
-from tests.interop.mesh_world import NamedBackend, backends
+from tests.worlds.grpcio_peers import NamedBackend, backends
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -38,7 +38,7 @@ WHERE = "/test.Mesh/Where"
 
 @asynccontextmanager
 async def joined(control_plane: ControlPlane) -> AsyncIterator[Callable[..., Any]]:
-    """A channel, as the call that asks who serves."""
+    """A channel's call that returns the name of the backend."""
     async with proxyless.aio.insecure_channel(
         TARGET, bootstrap=control_plane.bootstrap()
     ) as channel:
@@ -72,7 +72,7 @@ async def failure(call: Callable[..., Any], **settings: Any) -> grpc.aio.AioRpcE
     return None
 
 
-async def test_rpcs_go_where_the_control_plane_says() -> None:
+async def test_rpcs_follow_the_routes_of_the_control_plane() -> None:
     async with backends("a", "b", "c") as started:
         snapshot = mesh_of(
             started, route(headers={"who": "c"}, cluster="c"), route(weighted={"a": 1, "b": 3})
@@ -85,7 +85,7 @@ async def test_rpcs_go_where_the_control_plane_says() -> None:
             assert not control_plane.nacks
 
 
-async def test_updates_under_load_lose_nothing() -> None:
+async def test_no_rpc_fails_when_the_config_changes_under_load() -> None:
     async with backends("a", "b") as started:
         snapshot = mesh_of(started, route(cluster="a"))
         async with ControlPlane(snapshot) as control_plane, joined(control_plane) as where:
@@ -122,7 +122,7 @@ async def test_control_plane_restarted_fifty_times_under_load() -> None:
                 call = channel.unary_unary(WHERE)
                 await call(b"", timeout=20.0)
                 running = True
-                # Of all callers: one alone may meet the same backend every time.
+                # The answers of all callers: one caller may get the same backend every time.
                 served: list[bytes] = []
 
                 async def load() -> None:
@@ -163,26 +163,26 @@ async def test_aggregate_fails_over_to_dns_and_back() -> None:
             await first.leave()
             assert await where(wait_for_ready=True) == "b"
             await first.start()
-            while await where(wait_for_ready=True) != "a":  # noqa: ASYNC110 - nobody sets an event
+            while await where(wait_for_ready=True) != "a":  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.05)
 
 
-async def test_deleted_cluster_drops_even_patient_rpcs() -> None:
+async def test_deleted_cluster_drops_wait_for_ready_rpcs() -> None:
     async with backends("a") as started:
         snapshot = mesh_of(started, route(cluster="a"))
         async with ControlPlane(snapshot) as control_plane, joined(control_plane) as where:
             assert await where() == "a"
             control_plane.set_snapshot(snapshot.without(CLUSTER, "a", partial=True))
-            while (error := await failure(where, wait_for_ready=True)) is None:  # noqa: ASYNC110 - nobody sets an event
+            while (error := await failure(where, wait_for_ready=True)) is None:  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.01)
             assert error.code() is grpc.StatusCode.UNAVAILABLE
             assert 'cluster "a"' in str(error.details())
             control_plane.set_snapshot(snapshot)
-            while await failure(where) is not None:  # noqa: ASYNC110 - nobody sets an event
+            while await failure(where) is not None:  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.01)
 
 
-async def test_blocking_channel_joins_too() -> None:
+async def test_blocking_channel_joins_a_mesh() -> None:
     async with backends("a") as started:
         snapshot = mesh_of(started, route(cluster="a"))
         async with ControlPlane(snapshot) as control_plane:
@@ -196,7 +196,7 @@ async def test_blocking_channel_joins_too() -> None:
             assert await asyncio.to_thread(call_blocking) == b"a"
 
 
-@pytest.mark.spec("A27-01")
+@pytest.mark.spec("A27-01", "A27-25")
 async def test_bootstrap_comes_from_argument_file_or_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,7 +256,9 @@ async def test_example_of_a_mesh_runs(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize(("shared", "streams"), [(1, 1), (0, 2), (None, 2)])
-async def test_targets_share_a_stream_if_they_are_told_to(shared: int | None, streams: int) -> None:
+async def test_targets_share_a_stream_if_the_option_is_set(
+    shared: int | None, streams: int
+) -> None:
     async with backends("a") as started:
         parts = [listener(name, [route(cluster="a")]) for name in ("api", "other")]
         places = endpoints("a", [started[0].address])

@@ -1,4 +1,4 @@
-"""Does an aggregate cluster fail over in its order, under load and on real sockets (A75, A56)?"""
+"""Failover of an aggregate cluster under load, on real sockets (A75, A56)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from proxyless.controlplane import (
     route,
 )
 from proxyless.transport import Server, ServerCall
-from tests.transport_world import until
+from tests.worlds.transports import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 PATH: Final = "/test.Aggregate/Who"
 # RPCs per second, of each of the two loads.
 RATE: Final = 100
-# The failover timer, 10 s, is for a cluster that says nothing: one that refuses is left at once.
+# The failover timer, 10 s, is for a cluster that does not answer: refused connections fail at once.
 SWITCH_S_MAX: Final = 5.0
 QUICK_RECONNECTS: Final = [
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -45,7 +45,7 @@ QUICK_RECONNECTS: Final = [
 
 
 class Level:
-    """A backend that answers with its name. It leaves as servers should: it finishes its RPCs.
+    """A backend that answers with its name, and finishes its RPCs when it stops.
 
     grpcio's servers cancel RPCs that come while they stop, so this is one of ours.
     """
@@ -103,7 +103,7 @@ async def levels_of(*names: str) -> AsyncIterator[list[Level]]:
 
 @dataclass
 class Rpc:
-    """One RPC: when it started and ended, and who served it or why nobody did."""
+    """One RPC: its times, and its backend or its error."""
 
     started_s: float
     ended_s: float = inf
@@ -154,16 +154,16 @@ class Load:
         return [name for name, _ in groupby(served)]
 
     async def until_served_by(self, name: str) -> None:
-        """Wait until RPCs go there that start now, which takes no longer than one decision."""
+        """Wait until RPCs that start now are served by this backend."""
         async with asyncio.timeout(SWITCH_S_MAX):
             started = len(self.rpcs)
-            while name not in {rpc.answer for rpc in self.rpcs[started:]}:  # noqa: ASYNC110 - as ever
+            while name not in {rpc.answer for rpc in self.rpcs[started:]}:  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.001)
 
 
 @dataclass
 class Loads:
-    """Of both kinds: RPCs that wait for a connection and RPCs that do not."""
+    """Two loads: RPCs with and without wait-for-ready."""
 
     patient: Load
     hasty: Load
@@ -210,6 +210,7 @@ def three_levels(high: Level, low: Level, dns: Level, last: Level) -> Snapshot:
     )
 
 
+@pytest.mark.rerun("limits the time of each failover, with grpcio's servers under load")
 @pytest.mark.spec("A75-07")
 async def test_levels_fail_over_in_their_order_and_back() -> None:
     loop = asyncio.get_running_loop()
@@ -223,7 +224,7 @@ async def test_levels_fail_over_in_their_order_and_back() -> None:
             await loads.until_served_by(below.name)
         all_left_s = loop.time()
         await levels[3].leave()
-        while not loads.hasty.failures:  # noqa: ASYNC110 - nobody sets an event
+        while not loads.hasty.failures:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.01)
         await levels[3].start()
         await loads.until_served_by("last")
@@ -235,21 +236,22 @@ async def test_levels_fail_over_in_their_order_and_back() -> None:
     assert loads.patient.order == loads.hasty.order == expected
     assert len(loads.patient.rpcs) > RATE, "there was a load"
     assert not loads.patient.failures
-    # RPCs that do not wait fail while there is nobody, and only then.
+    # RPCs without wait-for-ready fail only while no level is up.
     for rpc in loads.hasty.failures:
         assert rpc.code is grpc.StatusCode.UNAVAILABLE
         assert all_left_s <= rpc.ended_s
         assert rpc.started_s <= one_is_back_s
 
 
+@pytest.mark.rerun("limits the time of each failover, with grpcio's servers under load")
 @pytest.mark.spec("A75-07")
-async def test_each_level_alone_leaves_and_comes_back() -> None:
+async def test_each_level_alone_fails_and_recovers() -> None:
     async with (
         levels_of("high", "low", "dns", "last") as levels,
         loaded(three_levels(*levels)) as (_, loads),
     ):
         await loads.until_served_by("high")
-        # Nobody notices that a level which is not in use is gone.
+        # The loss of an unused level has no effect.
         for level in levels[1:]:
             await level.leave()
             await level.start()
@@ -278,6 +280,7 @@ def in_order(backends: Sequence[Level], names: str) -> Snapshot:
     )
 
 
+@pytest.mark.rerun("limits the time of each failover, with grpcio's servers under load")
 @pytest.mark.spec("A75-09")
 async def test_another_order_loses_no_rpc_and_no_connection() -> None:
     async with (

@@ -1,7 +1,7 @@
-"""Are endpoints of a mesh reached through the HTTP proxies that the control plane names (A86)?
+"""Endpoints behind the HTTP proxies of a mesh (A86), on real sockets.
 
-grpcio's servers behind a proxy on real sockets. Their addresses in the mesh are of a network that
-is not there (TEST-NET-1): only the proxy knows what to make of them.
+grpcio's servers are behind a proxy. Their addresses in the mesh are of TEST-NET-1, and only the
+proxy maps them to the servers.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ from proxyless.controlplane import (
 from proxyless.xds.parsing.http_proxy import HTTP_11_PROXY, HTTP_CONNECT_GUARD
 from tests.certificates import CertificateAuthority
 from tests.connect_proxy import connect_proxy, proxied, with_proxy
-from tests.interop.mesh_world import NamedBackend, backends
-from tests.mtls_world import (
+from tests.worlds.grpcio_peers import WHERE, NamedBackend, backends
+from tests.worlds.mtls import (
     SERVER_NAMES,
     TARGET,
-    WHERE,
-    Files,
+    ProviderFiles,
     TlsBackend,
     Trust,
     joined,
     secured,
     tls_backends,
 )
-from tests.transport_world import PATIENCE_S
+from tests.worlds.transports import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 ON_BOTH_LOOPS = True
 
 NOWHERE = "192.0.2.5:443"
-NOBODY = IpAddress("127.0.0.1", 1)
+UNREACHABLE = IpAddress("127.0.0.1", 1)
 
 
 def known_to_proxy(backend: NamedBackend) -> Mapping[str, IpAddress]:
@@ -80,14 +79,14 @@ async def served(snapshot: Snapshot) -> str:
         return bytes(await where(b"", timeout=PATIENCE_S)).decode()
 
 
-@pytest.mark.spec("A78-01")
+@pytest.mark.spec("A86-01", "A86-06", "A86-10")
 async def test_an_endpoint_is_reached_through_its_proxy() -> None:
     async with backends("a") as [backend], connect_proxy(known_to_proxy(backend)) as proxy:
         assert await served(mesh(proxied(eds_cluster("orders")), behind(proxy.address))) == "a"
-        assert proxy.asked == [(NOWHERE, {"host": NOWHERE})]
+        assert proxy.requests == [(NOWHERE, {"host": NOWHERE})]
 
 
-@pytest.mark.spec("A78-01")
+@pytest.mark.spec("A86-07")
 async def test_the_proxy_of_a_locality_is_for_endpoints_without_one() -> None:
     async with backends("a") as [backend], connect_proxy(known_to_proxy(backend)) as proxy:
         found = endpoints("orders", {Locality("near"): [NOWHERE]})
@@ -96,25 +95,25 @@ async def test_the_proxy_of_a_locality_is_for_endpoints_without_one() -> None:
         own = endpoints(
             "orders", {Locality("near"): [with_proxy(lb_endpoint(NOWHERE), proxy.address)]}
         )
-        with_proxy(own.endpoints[0], NOBODY)
+        with_proxy(own.endpoints[0], UNREACHABLE)
         assert await served(mesh(proxied(eds_cluster("orders")), own)) == "a"
         assert proxy.targets == [NOWHERE] * 2
 
 
-@pytest.mark.spec("A78-01")
-async def test_it_takes_both_a_cluster_with_proxies_and_a_proxy() -> None:
+@pytest.mark.spec("A86-11")
+async def test_proxy_is_used_only_if_cluster_and_endpoint_configure_it() -> None:
     async with backends("a") as [backend], connect_proxy() as proxy:
         here = backend.address
-        assert await served(mesh(eds_cluster("orders"), behind(NOBODY, here))) == "a"
+        assert await served(mesh(eds_cluster("orders"), behind(UNREACHABLE, here))) == "a"
         assert (
             await served(mesh(proxied(eds_cluster("orders")), endpoints("orders", [here]))) == "a"
         )
-        assert proxy.asked == []
+        assert proxy.requests == []
 
 
-@pytest.mark.spec("A78-01")
+@pytest.mark.spec("A86-01", "A86-12")
 async def test_tls_is_with_the_endpoint(tmp_path: Path) -> None:
-    authority, files = CertificateAuthority(), Files(tmp_path / "mesh")
+    authority, files = CertificateAuthority(), ProviderFiles(tmp_path / "mesh")
     files.write_roots(authority)
     files.write_identity(authority)
     trust = Trust(authority, authority.certificate_pem, SERVER_NAMES)
@@ -129,22 +128,22 @@ async def test_tls_is_with_the_endpoint(tmp_path: Path) -> None:
         assert proxy.targets == [backend.address]
 
 
-@pytest.mark.spec("A78-01")
-async def test_a_proxy_that_is_not_there_is_named_and_another_one_is_tried() -> None:
+@pytest.mark.spec("A86-15", "A86-16")
+async def test_unreachable_proxy_is_in_the_error_and_another_one_is_tried() -> None:
     async with backends("a") as [backend], connect_proxy(known_to_proxy(backend)) as proxy:
-        snapshot = mesh(proxied(eds_cluster("orders")), behind(NOBODY))
+        snapshot = mesh(proxied(eds_cluster("orders")), behind(UNREACHABLE))
         async with ControlPlane(snapshot) as plane, calling(plane) as where:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await where(b"", timeout=PATIENCE_S)
-            text = f"{NOWHERE} through proxy {NOBODY}: connection refused"
+            text = f"{NOWHERE} through proxy {UNREACHABLE}: connection refused"
             assert text in str(caught.value.details())
             plane.set_snapshot(mesh(proxied(eds_cluster("orders")), behind(proxy.address)))
             reply = await where(b"", timeout=PATIENCE_S, wait_for_ready=True)
             assert bytes(reply) == b"a"
 
 
-@pytest.mark.spec("A78-01")
-async def test_another_proxy_counts_for_the_next_connection() -> None:
+@pytest.mark.spec("A86-15")
+async def test_changed_proxy_is_used_for_the_next_connection() -> None:
     async with (
         backends("a") as [backend],
         connect_proxy(known_to_proxy(backend)) as old,
@@ -158,22 +157,24 @@ async def test_another_proxy_counts_for_the_next_connection() -> None:
         assert bytes(await where(b"", timeout=PATIENCE_S)) == b"a"
         assert (old.targets, new.targets) == ([NOWHERE], [])
         old.cut()
-        # It may leave before anybody has heard of the cut.
+        # The RPC may be sent before the client detects the lost connection.
         with suppress(grpc.aio.AioRpcError):
             await where(b"", timeout=PATIENCE_S, wait_for_ready=True)
         assert bytes(await where(b"", timeout=PATIENCE_S, wait_for_ready=True)) == b"a"
         assert (old.targets, new.targets) == ([NOWHERE], [NOWHERE])
 
 
-@pytest.mark.spec("A78-01")
-async def test_turned_off_such_a_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.spec("A86-13")
+async def test_cluster_with_proxies_is_rejected_when_the_guard_is_false(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(HTTP_CONNECT_GUARD, "false")
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await served(mesh(proxied(eds_cluster("orders")), behind(NOBODY)))
+        await served(mesh(proxied(eds_cluster("orders")), behind(UNREACHABLE)))
     assert f"transport_socket.typed_config error:is {HTTP_11_PROXY}" in str(caught.value.details())
 
 
-async def test_the_tree_shows_which_way_connections_lead() -> None:
+async def test_lb_tree_shows_the_proxies_of_connections() -> None:
     async with backends("a") as [backend], connect_proxy(known_to_proxy(backend)) as proxy:
         snapshot = mesh(proxied(eds_cluster("orders")), behind(proxy.address))
         async with (

@@ -23,8 +23,8 @@ from proxyless.controlplane import (
     route_config,
     virtual_host,
 )
-from tests.interop.mesh_world import backends
-from tests.transport_world import PATIENCE_S, until
+from tests.worlds.grpcio_peers import backends
+from tests.worlds.transports import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -43,7 +43,7 @@ class HeldRpc:
     def __init__(self, control_plane: ControlPlane, channel: Any, address: str) -> None:  # noqa: ANN401
         self._control_plane = control_plane
         self._channel = channel
-        # Of a backend that serves, and that no endpoint resource has yet.
+        # The address of a backend that is in no endpoint resource yet.
         self.address = address
         self.call = channel.unary_unary(WHERE)(b"", wait_for_ready=True)
 

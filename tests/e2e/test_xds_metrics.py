@@ -1,6 +1,6 @@
-"""Is a whole mesh on real sockets measured, from its control plane to its RPCs? (A66, A78, A89)
+"""Metrics of a mesh on real sockets: xDS client, policies and RPCs (A66, A78, A89).
 
-Read from another thread than the mesh lives on, as exporters do.
+They are read in another thread than the mesh's, as by exporters.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from proxyless.controlplane import (
 )
 from proxyless.metrics.instruments import INSTRUMENTS
 from proxyless.otel import OpenTelemetryPlugin
-from tests.interop.mesh_world import NamedBackend, backends
-from tests.interop.metrics_world import read_metrics
-from tests.transport_world import PATIENCE_S
+from tests.worlds.grpcio_peers import NamedBackend, backends
+from tests.worlds.observed_rpcs import read_metrics
+from tests.worlds.transports import PATIENCE_S
 
 TARGET = "xds:///api"
 HERE = '{region="", zone="zone-0", sub_zone=""}'
@@ -55,7 +55,7 @@ async def points(reader: InMemoryMetricReader, name: str) -> dict[tuple[str, ...
     }
 
 
-@pytest.mark.spec("A78-01")
+@pytest.mark.spec("A78-05", "A78-16", "A89-01")
 async def test_a_mesh_is_measured_from_its_control_plane_to_its_rpcs() -> None:
     reader = InMemoryMetricReader()
     plugin = OpenTelemetryPlugin(

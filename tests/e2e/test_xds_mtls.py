@@ -1,4 +1,4 @@
-"""Are connections in a mesh secured as the control plane says: grpcio's servers, real sockets?"""
+"""mTLS configured by the control plane, with grpcio's servers, on real sockets."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ from proxyless.controlplane import (
     route,
 )
 from tests.certificates import CertificateAuthority
-from tests.interop.mesh_world import backends
-from tests.mtls_world import (
+from tests.worlds.grpcio_peers import WHERE, backends
+from tests.worlds.mtls import (
     CLIENT_NAMES,
     REFRESH_S,
     SERVER_NAMES,
     TARGET,
-    WHERE,
-    Files,
+    ProviderFiles,
     TlsBackend,
     Trust,
     bootstrap_of,
@@ -50,14 +49,15 @@ def authority() -> CertificateAuthority:
 
 
 @pytest.fixture
-def files(tmp_path: Path, authority: CertificateAuthority) -> Files:
-    """With good roots and a good identity."""
-    made = Files(tmp_path / "mesh")
+def files(tmp_path: Path, authority: CertificateAuthority) -> ProviderFiles:
+    """Bootstrap with valid roots and a valid identity."""
+    made = ProviderFiles(tmp_path / "mesh")
     made.write_roots(authority)
     made.write_identity(authority)
     return made
 
 
+@pytest.mark.spec("A29-06", "A29-13")
 @pytest.mark.parametrize(
     "matchers",
     [
@@ -69,7 +69,7 @@ def files(tmp_path: Path, authority: CertificateAuthority) -> Files:
     ],
 )
 async def test_servers_of_the_cluster_are_connected_to(
-    authority: CertificateAuthority, files: Files, matchers: tuple[Any, ...]
+    authority: CertificateAuthority, files: ProviderFiles, matchers: tuple[Any, ...]
 ) -> None:
     trust = Trust(authority, authority.certificate_pem, SERVER_NAMES)
     async with tls_backends(TlsBackend("a", trust)) as started:
@@ -79,8 +79,9 @@ async def test_servers_of_the_cluster_are_connected_to(
             assert not plane.nacks
 
 
+@pytest.mark.spec("A29-17")
 async def test_server_with_another_name_is_refused(
-    authority: CertificateAuthority, files: Files
+    authority: CertificateAuthority, files: ProviderFiles
 ) -> None:
     trust = Trust(authority, authority.certificate_pem, SERVER_NAMES)
     async with tls_backends(TlsBackend("a", trust)) as started:
@@ -92,8 +93,9 @@ async def test_server_with_another_name_is_refused(
             ) in await refusal(where)
 
 
+@pytest.mark.spec("A29-01")
 async def test_server_of_another_authority_is_refused(
-    authority: CertificateAuthority, files: Files
+    authority: CertificateAuthority, files: ProviderFiles
 ) -> None:
     trust = Trust(CertificateAuthority("another"), authority.certificate_pem, SERVER_NAMES)
     async with tls_backends(TlsBackend("a", trust)) as started:
@@ -102,8 +104,9 @@ async def test_server_of_another_authority_is_refused(
             assert "TLS: certificate refused" in await refusal(where)
 
 
+@pytest.mark.spec("A29-06")
 async def test_server_refuses_clients_without_certificate(
-    authority: CertificateAuthority, files: Files
+    authority: CertificateAuthority, files: ProviderFiles
 ) -> None:
     trust = Trust(authority, authority.certificate_pem, SERVER_NAMES)
     async with tls_backends(TlsBackend("a", trust)) as started:
@@ -114,7 +117,7 @@ async def test_server_refuses_clients_without_certificate(
 
 
 async def test_server_refuses_clients_of_another_authority(
-    authority: CertificateAuthority, files: Files
+    authority: CertificateAuthority, files: ProviderFiles
 ) -> None:
     files.write_identity(CertificateAuthority("another"))
     trust = Trust(authority, authority.certificate_pem, SERVER_NAMES)
@@ -125,8 +128,10 @@ async def test_server_refuses_clients_of_another_authority(
             assert "after a TLS handshake in which a client certificate was sent" in details
 
 
-async def test_certificates_may_come_later(authority: CertificateAuthority, tmp_path: Path) -> None:
-    files = Files(tmp_path / "mesh")
+async def test_rpcs_succeed_when_certificates_are_written_later(
+    authority: CertificateAuthority, tmp_path: Path
+) -> None:
+    files = ProviderFiles(tmp_path / "mesh")
     files.write_roots(authority)
     trust = Trust(authority, authority.certificate_pem, SERVER_NAMES)
     async with tls_backends(TlsBackend("a", trust)) as started:
@@ -139,12 +144,13 @@ async def test_certificates_may_come_later(authority: CertificateAuthority, tmp_
             assert await where(wait_for_ready=True) == "a"
 
 
-@pytest.mark.spec("A29-02")
+@pytest.mark.rerun("grpcio's servers end connections while files are read again on real time")
+@pytest.mark.spec("A29-20")
 @pytest.mark.timeout(60)
 async def test_rotation_under_load_fails_no_rpc(
-    authority: CertificateAuthority, files: Files
+    authority: CertificateAuthority, files: ProviderFiles
 ) -> None:
-    """Everybody trusts both authorities, then shows new certificates, then forgets the old one."""
+    """Rotation: trust both authorities, use new certificates, then trust only the new one."""
     old, new = authority, CertificateAuthority("new")
     both = old.certificate_pem + new.certificate_pem
     first = Trust(old, old.certificate_pem, SERVER_NAMES)
@@ -162,11 +168,11 @@ async def test_rotation_under_load_fails_no_rpc(
                     served[await where()] += 1
 
             async def rotate(trust: Trust) -> None:
-                # What was written is read when the interval is over and a connection is made.
+                # Files are read again after the interval, and used for the next connection.
                 await asyncio.sleep(REFRESH_S)
                 for backend in started:
                     backend.rotate(trust)
-                while any(backend.connections < 2 for backend in started):  # noqa: ASYNC110 - nobody sets an event
+                while any(backend.connections < 2 for backend in started):  # noqa: ASYNC110 - there is no event to wait for
                     await asyncio.sleep(0.01)
 
             tasks = [asyncio.create_task(load()) for _ in range(5)]
@@ -182,10 +188,10 @@ async def test_rotation_under_load_fails_no_rpc(
 
 
 async def test_leaves_of_an_aggregate_have_their_own_tls(
-    authority: CertificateAuthority, files: Files, tmp_path: Path
+    authority: CertificateAuthority, files: ProviderFiles, tmp_path: Path
 ) -> None:
     other = CertificateAuthority("far")
-    far_files = Files(tmp_path / "far")
+    far_files = ProviderFiles(tmp_path / "far")
     far_files.write_roots(other)
     far_files.write_identity(other)
     near = TlsBackend("near", Trust(authority, authority.certificate_pem, ["near.example"]))
@@ -213,7 +219,7 @@ async def test_leaves_of_an_aggregate_have_their_own_tls(
 
 
 async def test_a_changed_config_counts_for_the_next_connection(
-    authority: CertificateAuthority, files: Files
+    authority: CertificateAuthority, files: ProviderFiles
 ) -> None:
     trust = Trust(authority, authority.certificate_pem, SERVER_NAMES)
     async with tls_backends(TlsBackend("a", trust)) as [backend]:
@@ -231,18 +237,36 @@ async def test_a_changed_config_counts_for_the_next_connection(
                 await asyncio.sleep(0.01)
             await backend.leave()
             await backend.start()
-            # The first attempt may have found nobody.
-            while "payments.example" not in await refusal(where):  # noqa: ASYNC110 - nobody sets an event
+            # The first attempt may have failed.
+            while "payments.example" not in await refusal(where):  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.05)
 
 
-async def test_fallback_credentials_are_never_used_because_tls_fails(files: Files) -> None:
+@pytest.mark.spec("A29-03")
+async def test_fallback_credentials_are_never_used_because_tls_fails(files: ProviderFiles) -> None:
     async with backends("a") as started:
         snapshot = mesh(secured(eds_cluster("orders")), *started)
         async with ControlPlane(snapshot) as plane, joined(plane, mesh=files) as where:
             assert "TLS" in await refusal(where)
 
 
+@pytest.mark.spec("A29-05")
+async def test_tls_of_the_cluster_is_not_used_without_xds_credentials(files: ProviderFiles) -> None:
+    async with backends("a") as started:
+        snapshot = mesh(secured(eds_cluster("orders")), *started)
+        async with ControlPlane(snapshot) as plane:
+            bootstrap = bootstrap_of(plane, mesh=files)
+            async with proxyless.aio.insecure_channel(TARGET, bootstrap=bootstrap) as channel:
+                assert bytes(await channel.unary_unary(WHERE)(b"", timeout=20.0)) == b"a"
+            assert not plane.nacks
+            # It is validated all the same.
+            plane.set_snapshot(mesh(secured(eds_cluster("orders"), instance="none"), *started))
+            async with proxyless.aio.insecure_channel(TARGET, bootstrap=bootstrap) as channel:
+                with pytest.raises(grpc.aio.AioRpcError, match="no certificate provider"):
+                    await channel.unary_unary(WHERE)(b"", timeout=20.0)
+
+
+@pytest.mark.spec("A29-04")
 @pytest.mark.parametrize("maker", [proxyless.xds_channel_credentials, grpc.xds_channel_credentials])
 async def test_fallback_credentials_are_used_without_xds(
     authority: CertificateAuthority, maker: Callable[..., Any]
@@ -256,8 +280,8 @@ async def test_fallback_credentials_are_used_without_xds(
             assert bytes(await channel.unary_unary(WHERE)(b"", timeout=20.0)) == b"a"
 
 
-async def test_blocking_channel_is_secured_too(
-    authority: CertificateAuthority, files: Files
+async def test_blocking_channel_uses_mtls(
+    authority: CertificateAuthority, files: ProviderFiles
 ) -> None:
     trust = Trust(authority, authority.certificate_pem, SERVER_NAMES)
     async with tls_backends(TlsBackend("a", trust)) as started:
@@ -276,9 +300,9 @@ async def test_blocking_channel_is_secured_too(
             assert await asyncio.to_thread(call_blocking) == b"a"
 
 
-@pytest.mark.spec("A29-02")
-async def test_server_is_asked_by_name_and_has_to_have_it(
-    authority: CertificateAuthority, files: Files
+@pytest.mark.spec("A101-05")
+async def test_sni_is_sent_and_must_be_in_the_certificate(
+    authority: CertificateAuthority, files: ProviderFiles
 ) -> None:
     trust = Trust(authority, authority.certificate_pem, ["*.example"])
     async with tls_backends(TlsBackend("a", trust)) as started:

@@ -1,6 +1,6 @@
-"""By which name is a server asked, and by whose roots: our wire's server, on real sockets?
+"""SNI and root certificates of TLS handshakes, with our own server, on real sockets.
 
-The server notes the SNI of each handshake, and may choose its certificate by it.
+The server records the SNI of each handshake, and may choose its certificate by it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from proxyless.controlplane import (
 )
 from proxyless.transport import Server, ServerCall
 from tests.certificates import CertificateAuthority, server_context
-from tests.mtls_world import WHERE, Files, joined, refusal, secured
-from tests.transport_world import until
+from tests.worlds.grpcio_peers import WHERE
+from tests.worlds.mtls import ProviderFiles, joined, refusal, secured
+from tests.worlds.transports import until
 
 if TYPE_CHECKING:
     import ssl
@@ -45,10 +46,10 @@ AUTHORITY = CertificateAuthority()
 
 
 class NamedServer:
-    """Has a certificate for each name, and one for those who ask by no name or another one."""
+    """A server with a certificate for each name, and one for no SNI or another one."""
 
     def __init__(self, default: str, *others: str) -> None:
-        # By which name each client asked; None: by none.
+        # The SNI of each handshake; None: without SNI.
         self.asked: list[str | None] = []
         self.port = 0
         self._server = Server({WHERE: self._answer})
@@ -86,8 +87,8 @@ async def serving(default: str, *others: str) -> AsyncIterator[NamedServer]:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Files:
-    made = Files(tmp_path / "mesh")
+def files(tmp_path: Path) -> ProviderFiles:
+    made = ProviderFiles(tmp_path / "mesh")
     made.write_roots(AUTHORITY)
     made.write_identity(AUTHORITY)
     return made
@@ -105,7 +106,13 @@ def mesh(*resources: Proto) -> Snapshot:
     return Snapshot.of([listener("api", [route(cluster="orders")]), *resources])
 
 
-@pytest.mark.spec("A29-02")
+@pytest.mark.spec(
+    "A101-01",
+    "A101-03",
+    "A101-04",
+    "A101-11",
+    reason="one table over the fields, with the SNI that the server saw",
+)
 @pytest.mark.parametrize(
     ("fields", "hostname", "asked"),
     [
@@ -120,8 +127,8 @@ def mesh(*resources: Proto) -> Snapshot:
         ({"sni": "2001:db8::1"}, "", None),
     ],
 )
-async def test_servers_are_asked_by_the_name_that_the_cluster_says(
-    files: Files, fields: Mapping[str, Any], hostname: str, asked: str | None
+async def test_sni_is_that_of_the_cluster(
+    files: ProviderFiles, fields: Mapping[str, Any], hostname: str, asked: str | None
 ) -> None:
     async with serving("any.example") as server:
         snapshot = found_by_eds(server, hostname, **fields)
@@ -130,8 +137,10 @@ async def test_servers_are_asked_by_the_name_that_the_cluster_says(
         assert set(server.asked) == {asked}
 
 
-@pytest.mark.spec("A29-02")
-async def test_servers_found_by_dns_are_asked_by_that_name_without_the_port(files: Files) -> None:
+@pytest.mark.spec("A101-02")
+async def test_sni_of_a_logical_dns_cluster_is_its_name_without_the_port(
+    files: ProviderFiles,
+) -> None:
     async with serving("localhost") as server:
         cluster = dns_cluster("orders", "localhost", server.port)
         fields: dict[str, Any] = {"auto_host_sni": True, "auto_sni_san_validation": True}
@@ -141,7 +150,7 @@ async def test_servers_found_by_dns_are_asked_by_that_name_without_the_port(file
         assert set(server.asked) == {"localhost"}
 
 
-@pytest.mark.spec("A29-02")
+@pytest.mark.spec("A101-05")
 @pytest.mark.parametrize(
     ("fields", "hostname"),
     [
@@ -149,8 +158,8 @@ async def test_servers_found_by_dns_are_asked_by_that_name_without_the_port(file
         ({"sni": "wrong.example", "auto_host_sni": True}, "right.example:443"),
     ],
 )
-async def test_a_server_that_chooses_its_certificate_by_name_is_accepted_by_it(
-    files: Files, fields: Mapping[str, Any], hostname: str
+async def test_server_that_chooses_its_certificate_by_sni_is_accepted(
+    files: ProviderFiles, fields: Mapping[str, Any], hostname: str
 ) -> None:
     async with serving("other.example", "right.example") as server:
         snapshot = found_by_eds(server, hostname, auto_sni_san_validation=True, **fields)
@@ -159,8 +168,10 @@ async def test_a_server_that_chooses_its_certificate_by_name_is_accepted_by_it(
         assert set(server.asked) == {"right.example"}
 
 
-@pytest.mark.spec("A29-02")
-async def test_a_server_without_the_name_that_it_was_asked_by_is_refused(files: Files) -> None:
+@pytest.mark.spec("A101-05")
+async def test_server_without_the_sni_in_its_certificate_is_rejected(
+    files: ProviderFiles,
+) -> None:
     async with serving("other.example") as server:
         fields = {"auto_host_sni": True, "auto_sni_san_validation": True}
         snapshot = found_by_eds(server, "right.example", **fields)
@@ -172,12 +183,12 @@ async def test_a_server_without_the_name_that_it_was_asked_by_is_refused(files: 
         assert set(server.asked) == {"right.example"}
 
 
-@pytest.mark.spec("A29-02")
+@pytest.mark.spec("A101-06", "A101-07")
 @pytest.mark.parametrize(
     ("hostname", "is_accepted"), [("right.example", True), ("192.0.2.1", False), ("", False)]
 )
-async def test_the_name_replaces_the_matchers_only_if_it_was_sent(
-    files: Files, hostname: str, is_accepted: bool
+async def test_sni_replaces_the_matchers_only_if_it_was_sent(
+    files: ProviderFiles, hostname: str, is_accepted: bool
 ) -> None:
     async with serving("right.example") as server:
         cluster = secured(
@@ -196,8 +207,9 @@ async def test_the_name_replaces_the_matchers_only_if_it_was_sent(
                 assert "wanted exact 'matched.example'" in await refusal(where)
 
 
-async def test_the_authority_is_sent_where_no_name_is_if_the_switch_says_so(
-    files: Files, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.spec("A101-10")
+async def test_authority_is_the_sni_when_there_is_no_other_and_the_switch_is_set(
+    files: ProviderFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRPC_USE_CHANNEL_AUTHORITY_IF_NO_SNI_APPLICABLE", "true")
     async with serving("any.example") as server:
@@ -210,8 +222,9 @@ async def test_the_authority_is_sent_where_no_name_is_if_the_switch_says_so(
 # The system's roots
 
 
-async def test_another_hostname_takes_another_connection_only_if_servers_are_asked_by_it(
-    files: Files,
+@pytest.mark.spec("A101-12")
+async def test_changed_hostname_needs_a_new_connection_only_with_auto_host_sni(
+    files: ProviderFiles,
 ) -> None:
     async with (
         serving("other.test", "a.test", "b.test", "c.test") as server,
@@ -252,8 +265,10 @@ def with_session_host(near: NamedServer, far: NamedServer, hostname: str) -> Sna
     )
 
 
-@pytest.mark.spec("A29-02", "A75-66")
-async def test_session_host_gets_another_connection_when_its_hostname_changes(files: Files) -> None:
+@pytest.mark.spec("A101-12", "A75-66")
+async def test_session_host_gets_another_connection_when_its_hostname_changes(
+    files: ProviderFiles,
+) -> None:
     async with (
         serving("near.test") as near,
         serving("other.test", "old.test", "new.test") as far,
@@ -291,12 +306,15 @@ def write_roots(file: Path, authority: CertificateAuthority) -> None:
     file.write_bytes(authority.certificate_pem)
 
 
-@pytest.mark.spec("A29-02")
+@pytest.mark.spec("A82-01")
 @pytest.mark.parametrize("is_found_by_grpc", [False, True])
-async def test_the_roots_of_the_system_vouch_if_the_cluster_says_so(
-    files: Files, system_roots: Path, monkeypatch: pytest.MonkeyPatch, is_found_by_grpc: bool
+async def test_system_roots_are_used_if_the_cluster_has_them(
+    files: ProviderFiles,
+    system_roots: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_found_by_grpc: bool,
 ) -> None:
-    """Those of the provider are others, and do not count."""
+    """The roots of the provider differ, and are not used."""
     if is_found_by_grpc:
         monkeypatch.delenv("SSL_CERT_FILE")
         monkeypatch.setenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", str(system_roots))
@@ -311,9 +329,9 @@ async def test_the_roots_of_the_system_vouch_if_the_cluster_says_so(
         assert not plane.nacks
 
 
-@pytest.mark.spec("A29-02")
-async def test_who_the_roots_of_the_system_do_not_vouch_for_is_refused(
-    files: Files, system_roots: Path
+@pytest.mark.spec("A82-01")
+async def test_server_is_rejected_when_the_system_roots_do_not_verify_it(
+    files: ProviderFiles, system_roots: Path
 ) -> None:
     """Not even if those of the provider would."""
     write_roots(system_roots, CertificateAuthority("another"))

@@ -1,4 +1,4 @@
-"""How are control planes found and reached: authorities, names, TLS, tokens? Real sockets."""
+"""Connections to control planes: authorities, names, TLS, tokens, on real sockets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from proxyless.controlplane import (
     simple_mesh,
 )
 from tests.certificates import CertificateAuthority
-from tests.interop.mesh_world import NamedBackend, backends
+from tests.worlds.grpcio_peers import NamedBackend, backends
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedRe
 
 
 async def ask(target: str, bootstrap: dict[str, Any]) -> str:
-    """Who answers, or why nobody does."""
+    """The name of the backend, or the error."""
     async with proxyless.aio.insecure_channel(target, bootstrap=bootstrap) as channel:
         try:
             return bytes(await channel.unary_unary(WHERE)(b"", timeout=20.0)).decode()
@@ -49,13 +49,20 @@ def mesh(name: str, backend: NamedBackend, cluster: str, service: str) -> Snapsh
     )
 
 
-@pytest.mark.spec("A47-01")
+@pytest.mark.spec(
+    "A47-01",
+    "A47-03",
+    "A47-04",
+    "A47-05",
+    "A47-07",
+    reason="one mesh with two control planes: each name leads to its server only if all rules hold",
+)
 async def test_authorities_have_servers_and_names_of_their_own() -> None:
     ours_prefix = "xdstp://mesh.example/envoy.config.listener.v3.Listener/local"
     theirs_prefix = "xdstp://far.example/envoy.config"
     async with (
         backends("near", "far") as (near, far),
-        # Percent-encoded, because the name that comes out of the template is an xdstp one.
+        # Percent-encoded, because the template makes an xdstp name.
         ControlPlane(mesh(f"{ours_prefix}/api%5B1%5D", near, "near", "near-service")) as ours,
         ControlPlane(
             mesh(
@@ -79,9 +86,9 @@ async def test_authorities_have_servers_and_names_of_their_own() -> None:
         }
         assert await ask("xds:///api%5B1%5D", bootstrap) == "near"
         assert await ask("xds://far.example/api", bootstrap) == "far"
-        unknown = await ask("xds://nobody.example/api", bootstrap)
+        unknown = await ask("xds://unknown.example/api", bootstrap)
         assert unknown.startswith("UNAVAILABLE TRANSIENT_FAILURE")
-        assert "nobody.example" in unknown
+        assert "unknown.example" in unknown
 
 
 def write(directory: Path, files: dict[str, bytes]) -> None:
@@ -89,7 +96,7 @@ def write(directory: Path, files: dict[str, bytes]) -> None:
         (directory / name).write_bytes(content)
 
 
-@pytest.mark.spec("A65-01")
+@pytest.mark.spec("A65-01", "A65-02")
 async def test_tls_to_the_control_plane_with_files_that_change_and_a_token(
     tmp_path: Path,
 ) -> None:
@@ -113,7 +120,7 @@ async def test_tls_to_the_control_plane_with_files_that_change_and_a_token(
             bootstrap = control_plane.bootstrap()
             [server] = bootstrap["xds_servers"]
             server["channel_creds"] = [{"type": "tls", "config": config}]
-            # Certificates that the server does not know: it cannot be reached.
+            # The client's roots do not match the server: it cannot be reached.
             write(tmp_path, {"ca.pem": authority.certificate_pem})
             wrong_chain, wrong_key = stranger.issue(["client.example"], client=True)
             write(tmp_path, {"cert.pem": wrong_chain, "key.pem": wrong_key})
@@ -128,7 +135,7 @@ async def test_tls_to_the_control_plane_with_files_that_change_and_a_token(
                 assert bytes(await waiting) == b"a"
 
 
-@pytest.mark.spec("A65-01")
+@pytest.mark.spec("A97-01", "A97-02")
 async def test_token_goes_to_a_control_plane_over_tls_only(tmp_path: Path) -> None:
     authority = CertificateAuthority()
     chain, key = authority.issue(["127.0.0.1"])
@@ -180,5 +187,5 @@ async def test_token_goes_to_a_control_plane_over_tls_only(tmp_path: Path) -> No
 
 
 def _token() -> bytes:
-    """A token without signature that is good for a long time: {"exp": 4102444800}."""
+    """A token without signature that expires in 2100: {"exp": 4102444800}."""
     return b"eyJhbGciOiJub25lIn0.eyJleHAiOjQxMDI0NDQ4MDB9.x"

@@ -1,6 +1,6 @@
-"""Does a session stay on its backend: our channel, our control plane, grpcio's backends, sockets?
+"""Sessions stay on their backends: our channel and control plane, grpcio's backends, real sockets.
 
-The backends count who connects: a session that stays is one connection.
+The backends count connections: a session that stays has one.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from proxyless.controlplane import (
     session_filter,
 )
 from tests.generated_protos import generate_protos
-from tests.session_world import COOKIE, CountedBackend, counted
-from tests.transport_world import until
+from tests.worlds.sessions import COOKIE, CountedBackend, counted
+from tests.worlds.transports import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -63,7 +63,7 @@ def draining(backend: CountedBackend) -> Proto:
     return lb_endpoint(backend.address, health="DRAINING")
 
 
-class World:
+class CountedMeshWorld:
     """A mesh of counted backends, and a channel in it."""
 
     def __init__(
@@ -82,7 +82,7 @@ class World:
 
 
 @asynccontextmanager
-async def world_of(*names: str, **settings: Any) -> AsyncIterator[World]:  # noqa: ANN401
+async def world_of(*names: str, **settings: Any) -> AsyncIterator[CountedMeshWorld]:  # noqa: ANN401
     async with (
         counted(*names) as started,
         ControlPlane(mesh([backend.address for backend in started])) as control_plane,
@@ -90,7 +90,7 @@ async def world_of(*names: str, **settings: Any) -> AsyncIterator[World]:  # noq
             TARGET, bootstrap=control_plane.bootstrap(), **settings
         ) as channel,
     ):
-        yield World(control_plane, channel, started)
+        yield CountedMeshWorld(control_plane, channel, started)
 
 
 async def ask(channel: AioChannel, **settings: Any) -> str:  # noqa: ANN401
@@ -117,7 +117,7 @@ async def test_rpcs_of_a_session_go_to_one_backend() -> None:
             assert session.backend is not None
             assert by_address[session.backend] == home
             assert session.cluster == "web"
-        # The channel lives on, and others have sessions of their own.
+        # The channel stays open, and other sessions are not affected.
         assert await served(world.channel) == {"a", "b", "c"}
         with pytest.raises(grpc.aio.UsageError, match="Session is closed"):
             await ask(session)
@@ -155,7 +155,7 @@ async def call_stream_stream(channel: AioChannel) -> set[str]:
     return {each.decode() async for each in call}
 
 
-async def test_generated_stubs_take_sessions() -> None:
+async def test_generated_stubs_accept_sessions() -> None:
     protos = generate_protos()
     request = protos.helloworld.HelloRequest(name="x")
     async with world_of("a", "b", "c") as world:
@@ -169,7 +169,7 @@ async def test_generated_stubs_take_sessions() -> None:
             assert len({reply.message for reply in replies}) == 1
 
 
-async def test_the_end_of_a_session_ends_nothing_else() -> None:
+async def test_closing_a_session_closes_no_channel_or_call() -> None:
     async with world_of("a", "b") as world:
         other = world.channel.session()
         home = await ask(other)
@@ -211,7 +211,7 @@ async def test_many_threads_may_share_a_session() -> None:
             assert set(await asyncio.gather(*calls)) == {home}
 
 
-async def test_a_closed_session_hears_no_more_of_the_channels_state() -> None:
+async def test_closed_session_is_not_notified_of_the_channels_state() -> None:
     async with world_of("a") as world:
         bootstrap = world.control_plane.bootstrap()
         with proxyless.insecure_channel(TARGET, bootstrap=bootstrap) as channel:
@@ -228,7 +228,7 @@ async def test_a_closed_session_hears_no_more_of_the_channels_state() -> None:
             assert heard_by_session == before
 
 
-async def test_a_failed_rpc_begins_a_session_too() -> None:
+async def test_failed_rpc_starts_a_session() -> None:
     async with world_of("a", "b", "c") as world:
         session = world.channel.session()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -333,7 +333,7 @@ def expect_all_kinds(session: SyncSession, home: bytes) -> None:
     assert list(session.stream_stream(f"{service}/StreamStream")(iter([b"x"]))) == [home, home]
 
 
-async def test_the_age_of_a_cookie_counts_in_threads_too() -> None:
+async def test_max_age_of_a_cookie_is_used_by_blocking_sessions() -> None:
     async with world_of("a", "b", "c") as world:
         world.say(mesh(world.addresses, filters=[session_filter(COOKIE, ttl_s=1)]))
         await until_served(world.channel, {"a", "b", "c"})
@@ -343,18 +343,18 @@ async def test_the_age_of_a_cookie_counts_in_threads_too() -> None:
             call = session.unary_unary(WHO)
             await asyncio.to_thread(call, b"", 10.0)
             assert session.backend is not None
-            # Nothing is called meanwhile: the loop of the channel may sleep.
+            # There are no calls meanwhile, so the loop of the channel sleeps.
             await until(lambda: session.backend is None, "the cookie's end")
             await asyncio.to_thread(call, b"", 10.0)
             assert session.backend is not None
 
 
 # ---------------------------------------------------------------------------------------------
-# What a session survives
+# Sessions that stay, and sessions that move
 
 
-async def start_on(world: World, backend: CountedBackend) -> AioSession:
-    """A session that lives here."""
+async def start_on(world: CountedMeshWorld, backend: CountedBackend) -> AioSession:
+    """A session on this backend."""
     async with asyncio.timeout(10):
         while True:
             session = world.channel.session()
@@ -392,7 +392,7 @@ async def test_a_session_stays_while_its_endpoint_drains() -> None:
         await until_served(world.channel, {"a"})
         assert await served(session) == {"b"}
         assert b.accepts == 1
-        # Drained: the session goes on elsewhere, and says where.
+        # The backend is drained: the session moves, and `backend` changes.
         world.say(mesh([a.address]))
         await until_served(session, {"a"})
         assert session.backend == a.address
@@ -461,7 +461,7 @@ async def test_a_session_stays_across_an_aggregate_failover_and_back() -> None:
         assert c.accepts == before, "one connection all the time"
 
 
-async def test_a_session_whose_cluster_fails_goes_along_and_says_so() -> None:
+async def test_session_moves_to_another_cluster_when_its_own_fails() -> None:
     async with world_of("a", "b") as world:
         a, b = world.backends
         world.say(two_leaves([a.address], [b.address]))
@@ -473,7 +473,7 @@ async def test_a_session_whose_cluster_fails_goes_along_and_says_so() -> None:
         assert await served(session) == {"b"}
         await a.start()
         await until_served(world.channel, {"a"})
-        # The first cluster does not know the second's hosts (A75).
+        # The first cluster does not have the second's hosts (A75).
         assert await served(session) == {"a"}
         assert session.backend == a.address
 

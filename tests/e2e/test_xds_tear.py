@@ -1,7 +1,7 @@
-"""Does a change of the mesh reach RPCs as a whole, over real sockets?
+"""Changes of the mesh are applied as a whole, over real sockets.
 
-Our channel, our control plane, grpcio's backends. The control plane does not pace its changes: all
-parts are sent as soon as they may be, so that the order is the client's to bear.
+Our channel, our control plane, grpcio's backends. The control plane is not paced: it sends all
+parts of a change at once, so that the client has to order them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from proxyless.controlplane import (
     route,
     route_config,
 )
-from tests.interop.mesh_world import NamedBackend, backends
-from tests.transport_world import until
+from tests.worlds.grpcio_peers import NamedBackend, backends
+from tests.worlds.transports import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 TARGET = "xds:///api"
 WHERE = "/test.Mesh/Where"
 WITHHELD_S = 1.0
-# Of one RPC, on a machine that has other things to do; a caller that waits for what is withheld
-# takes longer.
+# The maximum time of one RPC on a busy machine; an RPC that waits for withheld config takes longer.
 LATENCY_MAX_S = 0.8
 FLIPS = 1000
 UNPACED = ServiceOptions(is_paced=False)
@@ -106,7 +105,7 @@ async def loaded(
 
 
 def subscribed(control_plane: ControlPlane) -> dict[str, set[str]]:
-    """What the one client asks for, by type."""
+    """The subscriptions of the only client, by type."""
     [stream] = control_plane.streams
     return {kind: set(each.names) for kind, each in stream.subscriptions.items() if each.names}
 
@@ -121,13 +120,14 @@ def only(name: str) -> dict[str, set[str]]:
 
 
 async def until_applied(control_plane: ControlPlane, name: str) -> None:
-    """The client asks for what this backend's generation needs, and for nothing else any more."""
+    """Wait until the client subscribes to exactly the resources of this generation."""
     await until(lambda: subscribed(control_plane) == only(name), f"only {name} to be asked for")
 
 
+@pytest.mark.rerun("limits the latency of each RPC")
 @pytest.mark.spec("A74-16", "A74-18", "A74-20")
 @pytest.mark.parametrize("withheld", [(CLUSTER, "b"), (ENDPOINTS, "b"), (ROUTE_CONFIG, "routes-b")])
-async def test_new_generation_that_comes_late_is_waited_for_by_nobody(
+async def test_no_rpc_waits_for_a_late_generation(
     withheld: tuple[str, str],
 ) -> None:
     async with backends("a", "b") as (old, new):
@@ -139,7 +139,7 @@ async def test_new_generation_that_comes_late_is_waited_for_by_nobody(
                 control_plane.set_snapshot(generation(new, old, version=2))
                 await control_plane.wait_for_ack(LISTENER, "2")
                 if withheld[0] != ROUTE_CONFIG:
-                    # The old cluster goes away as soon as the client knows the new routes.
+                    # The old cluster is removed as soon as the client has the new routes.
                     await control_plane.wait_for_ack(ROUTE_CONFIG, "2")
                     control_plane.set_snapshot(generation(new, version=3))
                 await asyncio.sleep(WITHHELD_S)
@@ -163,7 +163,7 @@ async def test_a_thousand_flips_under_fifty_callers() -> None:
     async with backends("a", "b") as started:
         start = generation(*started, version=0)
         async with ControlPlane(start, options=UNPACED) as control_plane:
-            # So that the loop, which is everybody's, has time for the flips.
+            # Gives the shared loop time for the changes.
             async with loaded(control_plane, callers=50, pause_s=0.1) as load:
                 for number in range(1, FLIPS + 1):
                     current, other = started[number % 2], started[1 - number % 2]

@@ -1,4 +1,4 @@
-"""A short run of tools/fuzz_wire.py, and proof that it would notice. `make fuzz` runs longer."""
+"""Short run of tools/fuzz_wire.py, and checks that it detects bugs. `make fuzz` runs longer."""
 
 import pytest
 
@@ -18,12 +18,12 @@ def findings() -> Findings:
     return run_range(SEED, 0, INPUTS)
 
 
-def test_no_input_breaks_a_promise(findings: Findings) -> None:
+def test_no_input_causes_a_failure(findings: Findings) -> None:
     assert findings.failures == []
 
 
-def test_the_inputs_reach_far(findings: Findings) -> None:
-    """Connections live and die in every way that frames can cause."""
+def test_inputs_cause_every_kind_of_end(findings: Findings) -> None:
+    """Connections survive, or end with every error code that frames can cause."""
     assert sum(findings.ends.values()) == INPUTS
     assert findings.ends["survived"] > INPUTS // 10
     for code in ("PROTOCOL", "FRAME_SIZE", "FLOW_CONTROL", "COMPRESSION"):
@@ -37,14 +37,14 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert run_range(SEED, 0, CHECKED).digest != run_range(SEED + 1, 0, CHECKED).digest
 
 
-def test_processes_share_the_work_and_not_the_result() -> None:
+def test_result_is_the_same_with_several_processes() -> None:
     assert run_all(SEED, CHECKED, jobs=2) == run_range(SEED, 0, CHECKED)
 
 
-# Would it notice?
+# Detection of planted bugs
 
 
-def test_another_exception_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_exception_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def check_opened(_self: Connection, _what: str, stream_id: int) -> None:
         raise KeyError(stream_id)
 
@@ -59,7 +59,7 @@ def test_another_exception_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None
         run_one(SEED, index)
 
 
-def test_a_stream_that_never_ends_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_without_end_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def lose(self: Connection, _status: object) -> None:
         self.is_closed = True
         self.streams.clear()
@@ -80,34 +80,36 @@ def test_a_stream_that_ends_twice_is_a_failure(monkeypatch: pytest.MonkeyPatch) 
     assert any("on_end twice" in failure for failure in run_range(SEED, 0, CHECKED).failures)
 
 
-def test_a_connection_that_is_not_closed_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_that_stays_open_after_an_error_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(Connection, "close", lambda *_: None)
     failures = run_range(SEED, 0, CHECKED).failures
     assert any("raised, but not closed" in failure for failure in failures)
 
 
-def test_an_endless_answer_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_output_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def ping_back(self: Connection, _flags: int, _stream_id: int, _payload: bytes) -> None:
         self.outbound.emit(bytes(200_000))
 
-    monkeypatch.setitem(Connection._CONTROL, 0x6, ping_back)  # noqa: SLF001 - to break it
+    monkeypatch.setitem(Connection._CONTROL, 0x6, ping_back)  # noqa: SLF001 - to plant a bug
     assert any("sent " in failure for failure in run_range(SEED, 0, CHECKED).failures)
 
 
-def test_memory_that_grows_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Hoarder(FrameBuffer):
-        __slots__ = ("hoard",)
+def test_large_memory_use_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    class LeakingBuffer(FrameBuffer):
+        __slots__ = ("leaked",)
 
         def __init__(self) -> None:
             super().__init__()
-            self.hoard = [bytes(100_000) for _ in range(20)]
+            self.leaked = [bytes(100_000) for _ in range(20)]
 
-    monkeypatch.setattr("proxyless.wire.connection.FrameBuffer", Hoarder)
+    monkeypatch.setattr("proxyless.wire.connection.FrameBuffer", LeakingBuffer)
     failures = run_range(SEED, 0, CHECKED).failures
     assert any("holds " in failure for failure in failures)
 
 
-def test_what_is_held_is_measured_to_the_end() -> None:
+def test_held_bytes_include_nested_objects_once() -> None:
     inner = [bytes(1_000), bytes(2_000)]
     outer = {"inner": inner, "again": inner}
     assert 3_000 < held_bytes(outer, leave_out=()) < 4_000
@@ -117,12 +119,12 @@ def test_what_is_held_is_measured_to_the_end() -> None:
 # The command line
 
 
-def test_one_input_can_be_run_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_single_input_can_be_reproduced(capsys: pytest.CaptureFixture[str]) -> None:
     assert reproduce(SEED, 7) == 0
     assert f"seed {SEED} index 7: " in capsys.readouterr().out
 
 
-def test_a_broken_input_is_shown(
+def test_exception_of_a_reproduced_input_is_printed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def receive(_self: Connection, _data: bytes) -> None:
@@ -133,7 +135,7 @@ def test_a_broken_input_is_shown(
     assert "KeyError: 'broken'" in capsys.readouterr().err
 
 
-def test_the_command_says_what_it_found(
+def test_command_prints_seed_and_failures(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", ["fuzz_wire.py", "--inputs", "50", "--seed", "3"])
@@ -141,6 +143,6 @@ def test_the_command_says_what_it_found(
     assert "fuzz: 50 inputs of seed 3, 0 failures" in capsys.readouterr().out
 
 
-def test_clients_are_among_the_inputs() -> None:
+def test_inputs_cover_clients_and_servers() -> None:
     roles = [isinstance(run_one(SEED, n).core, ClientConnection) for n in range(50)]
     assert 10 < sum(roles) < 40

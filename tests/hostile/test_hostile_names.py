@@ -19,6 +19,7 @@ import grpc.aio
 import pytest
 
 import proxyless.aio
+from proxyless.controlplane import ControlPlane
 from proxyless.runtime import AsyncioNetwork
 from proxyless.runtime import lookups as lookups_module
 from proxyless.runtime.lookups import (
@@ -29,6 +30,13 @@ from proxyless.runtime.lookups import (
     lookup_threads,
 )
 from tests.hostile.watchdog import loop_watchdog
+from tests.worlds.authorities import (
+    AUTHORITY_METHOD,
+    TARGET,
+    authority_echo_server,
+    dns_resources,
+    rewriting_snapshot,
+)
 from tests.worlds.transports import until
 
 RPC_TIMEOUT_S = 20.0
@@ -132,18 +140,39 @@ async def test_threads_of_closed_channels_are_used_again(silence: Event) -> None
     await until(lambda: lookup_threads().busy == 0, "look-ups end")
 
 
-async def test_a_full_executor_delays_no_look_up() -> None:
+@asynccontextmanager
+async def full_executor() -> AsyncIterator[None]:
     loop, may_end = asyncio.get_running_loop(), Event()
-    with ThreadPoolExecutor(2) as executor:
-        loop.set_default_executor(executor)
-        jobs = [asyncio.ensure_future(asyncio.to_thread(may_end.wait, 60)) for _ in range(12)]
-        try:
-            async with serve_echo() as port:
-                for host in ("localhost", "127.0.0.1", "LOCALHOST"):
-                    assert await call(f"{host}:{port}") == b"hello"
-        finally:
-            may_end.set()
-            await asyncio.gather(*jobs)
+    loop.set_default_executor(ThreadPoolExecutor(2))  # The loop shuts it down.
+    jobs = [asyncio.ensure_future(asyncio.to_thread(may_end.wait, 60)) for _ in range(12)]
+    try:
+        yield
+    finally:
+        may_end.set()
+        await asyncio.gather(*jobs)
+
+
+async def test_a_full_executor_delays_no_look_up() -> None:
+    async with full_executor(), serve_echo() as port:
+        for host in ("localhost", "127.0.0.1", "LOCALHOST"):
+            assert await call(f"{host}:{port}") == b"hello"
+
+
+@pytest.mark.usefixtures("silence")
+async def test_names_of_a_control_plane_and_of_a_cluster_are_resolved_while_others_hang() -> None:
+    """The bootstrap names the server `localhost`, and so does the LOGICAL_DNS cluster."""
+    async with (
+        authority_echo_server() as server,
+        ControlPlane(rewriting_snapshot(*dns_resources(server))) as plane,
+        full_executor(),
+        hanging_channels(60),
+    ):
+        bootstrap = plane.bootstrap()
+        [xds_server] = bootstrap["xds_servers"]
+        port = xds_server["server_uri"].rpartition(":")[2]
+        xds_server["server_uri"] = f"localhost:{port}"
+        async with proxyless.aio.insecure_channel(TARGET, bootstrap=bootstrap) as channel:
+            await channel.unary_unary(AUTHORITY_METHOD)(b"", timeout=RPC_TIMEOUT_S)
 
 
 @pytest.mark.parametrize("policy", ["pick_first", "round_robin"])

@@ -1,7 +1,7 @@
-"""What do real gRPC servers do with our calls?
+"""grpcio servers with a test service, as peers of our client.
 
 The same test service twice, on `grpc.aio.server` and on the threads of `grpc.server`: two stacks
-of handlers over grpcio's HTTP/2. Messages are bytes; metadata steers what a method does.
+of handlers over grpcio's HTTP/2. Messages are bytes; metadata controls the methods.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from typing import Any, Final
 import grpc
 
 from proxyless.base import Address, IpAddress, Metadata, UnixAddress, parse_address
-from tests.transport_world import PATIENCE_S, SERVICE, until
+from tests.worlds.transports import PATIENCE_S, SERVICE, until
 
 LOOPBACK: Final = IpAddress("127.0.0.1", 0)
 _THREADS: Final = 16
-# By kind of call, as grpc names its constructors of handlers.
+# By kind of call, with grpcio's names of handler constructors.
 METHODS: Final = {
     "Echo": "unary_unary",
     "Fail": "unary_unary",
@@ -48,7 +48,7 @@ class Run:
 
 @dataclass
 class Seen:
-    """What the handlers noted. They may run on threads of their own."""
+    """Records of the handlers, which may run on threads of their own."""
 
     metadata: list[Metadata] = field(default_factory=list)
     started: int = 0
@@ -92,7 +92,7 @@ def reflect(seen: Seen, prefix: str) -> Metadata:
 
 
 def read_code(seen: Seen) -> grpc.StatusCode:
-    """Which status the newest call asks for."""
+    """The status that the newest call requests."""
     number = int(dict(seen.metadata[-1])["code"])
     return next(code for code in grpc.StatusCode if code.value[0] == number)
 
@@ -257,7 +257,7 @@ def handler_of(methods: AioMethods | SyncMethods) -> Any:  # noqa: ANN401
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """What a server is started with."""
+    """Options of a server."""
 
     place: Address = LOOPBACK
     credentials: Any = None

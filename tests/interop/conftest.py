@@ -1,4 +1,4 @@
-"""What interop tests have in common: a client of ours, and servers of either kind."""
+"""Fixtures of interop tests: our transport client, and grpcio servers of both kinds."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
@@ -9,8 +9,8 @@ from tests.certificates import CertificateAuthority
 from tests.generated_protos import Protos, generate_protos
 from tests.interop.backends import BACKENDS, Backend, ServerOptions
 from tests.interop.drop_in import Both
-from tests.interop.mesh_world import NamedBackend, backends
-from tests.transport_world import Client, LoopFactory, choose_loops
+from tests.worlds.grpcio_peers import NamedBackend, backends
+from tests.worlds.transports import LoopFactory, TransportClient, choose_loops
 from tools.envoy_env import CannotInstallError, find_envoy
 
 Serve = Callable[..., Awaitable[Backend]]
@@ -21,8 +21,8 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, LoopFactory
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    client = Client()
+async def client() -> AsyncIterator[TransportClient]:
+    client = TransportClient()
     yield client
     await client.close()
 

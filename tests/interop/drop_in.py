@@ -1,10 +1,10 @@
-"""Is our channel a drop-in for grpcio's? The same story, told on both stacks.
+"""Comparison of `proxyless.aio` with `grpc.aio`: the same scenario runs on both stacks.
 
-A story is a function of a `Stage`: a server of grpcio's, and the stack that calls it. It returns
-whatever it saw, in plain values. `Both` tells it with `grpc.aio` and with `proxyless.aio`, and
-what was seen must be equal. The stubs and the servicers are generated, and not modified.
+A scenario is a function of a `Stage`: a server of grpcio's, and the stack that calls it. It returns
+its observations as plain values. `Both` runs it with `grpc.aio` and with `proxyless.aio`, and the
+results must be equal. The stubs and the servicers are generated, and not modified.
 
-Metadata of a call steers what the server does, whatever its kind:
+Metadata of a call controls the server:
 
     x-…    comes back as initial metadata
     t-…    comes back as trailing metadata
@@ -24,7 +24,7 @@ import grpc.aio
 
 import proxyless.aio
 from tests.generated_protos import Protos
-from tests.transport_world import PATIENCE_S, until
+from tests.worlds.transports import PATIENCE_S, until
 
 STACKS: Final[dict[str, ModuleType]] = {"grpcio": grpc.aio, "proxyless": proxyless.aio}
 
@@ -54,7 +54,7 @@ Pairs = Iterable[tuple[str, str | bytes]]
 
 
 class Methods:
-    """What the methods of both services do, and a log of it."""
+    """The methods of both services, and a log of their events."""
 
     def __init__(self, protos: Protos) -> None:
         self._greetings = protos.helloworld
@@ -63,7 +63,7 @@ class Methods:
 
     @asynccontextmanager
     async def _steered(self, name: str, context: Untyped) -> AsyncIterator[None]:
-        """Do what the metadata says before and after the method's own work."""
+        """Act on the metadata before and after the method's own work."""
         self.events.append(f"{name} started")
         end = "cancelled"
         context.add_done_callback(lambda _: self.events.append(f"{name} {end}"))
@@ -199,7 +199,7 @@ async def stop_server(server: Untyped, grace_s: float | None = None) -> None:
 
 
 class Stage:
-    """One stack, a server for it to call, and what the story opened."""
+    """One stack, a server for it to call, and the channels of the scenario."""
 
     def __init__(self, aio: Untyped, protos: Protos, exits: AsyncExitStack) -> None:
         self.aio = aio
@@ -219,7 +219,7 @@ class Stage:
 
     @property
     def server(self) -> DropInServer:
-        assert self._server is not None, "the story has a server"
+        assert self._server is not None, "the scenario has a server"
         return self._server
 
     @property
@@ -287,7 +287,7 @@ class Stage:
 
 
 def start(stage: Stage, kind: str, channel: Untyped = None, **options: Untyped) -> Untyped:
-    """A call of this kind, with all it has to say."""
+    """A call of this kind, with all its requests."""
     requests = {
         "unary_unary": stage.point(),
         "unary_stream": stage.way(2),
@@ -299,47 +299,51 @@ def start(stage: Stage, kind: str, channel: Untyped = None, **options: Untyped) 
 
 
 async def finish(kind: str, call: Untyped) -> tuple[Untyped, ...]:
-    """What comes of it."""
+    """The responses and the status of a call."""
     return await outcome_of(collect(call) if kind.endswith("_stream") else call)
 
 
-Story = Callable[[Stage], Awaitable[Untyped]]
+Scenario = Callable[[Stage], Awaitable[Untyped]]
 
 
-async def tell(story: Story, aio: Untyped, protos: Protos, **server: Untyped) -> Untyped:
-    """What a story returns on a stack; `server` is for `DropInServer`."""
+async def run_scenario(
+    scenario: Scenario, aio: Untyped, protos: Protos, **server: Untyped
+) -> Untyped:
+    """The result of a scenario on a stack; `server` is for `DropInServer`."""
     async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as exits:
         stage = Stage(aio, protos, exits)
         await stage.serve(**server)
-        return await story(stage)
+        return await scenario(stage)
 
 
-async def on_ours(protos: Protos, story: Story, **server: Untyped) -> Untyped:
+async def on_proxyless(protos: Protos, scenario: Scenario, **server: Untyped) -> Untyped:
     """For what grpcio does not do, or not as well."""
-    return await tell(story, proxyless.aio, protos, **server)
+    return await run_scenario(scenario, proxyless.aio, protos, **server)
 
 
 class Both:
-    """Tells a story on each stack and compares."""
+    """Runs a scenario on each stack and compares the results."""
 
     def __init__(self, protos: Protos) -> None:
         self._protos = protos
 
-    async def __call__(self, story: Story, **server: Untyped) -> Untyped:
-        """What the story returned on both.
+    async def __call__(self, scenario: Scenario, **server: Untyped) -> Untyped:
+        """The result of the scenario on both.
 
         A difference must show twice: on a busy machine a deadline may pass before a server is
         heard, on one stack and not on the other.
         """
         for _ in range(2):
             stacks = STACKS.values()
-            theirs, ours = [await tell(story, aio, self._protos, **server) for aio in stacks]
+            theirs, ours = [
+                await run_scenario(scenario, aio, self._protos, **server) for aio in stacks
+            ]
             if ours == theirs:
                 return ours
         raise AssertionError(f"grpcio: {theirs!r}\nours:   {ours!r}")
 
 
-# What was seen, in plain values
+# Observations as plain values
 
 
 def plain(metadata: Pairs | None) -> object:
@@ -351,13 +355,13 @@ _AROUND_DETAILS: Final = re.compile(r"Stream removed \((.*)\)")
 
 
 def words_of(details: str) -> str:
-    """Details without what grpcio sometimes says around them when its own client ends a call."""
+    """Details without the text that grpcio sometimes adds when its own client ends a call."""
     around = _AROUND_DETAILS.fullmatch(details)
     return (details if around is None else around[1]).removeprefix("CLIENT: ")
 
 
 async def outcome_of(awaitable: Awaitable[Untyped]) -> tuple[Untyped, ...]:
-    """What awaiting gives, or raises."""
+    """The result of awaiting, or the exception."""
     try:
         return ("returned", await awaitable)
     except asyncio.CancelledError:
@@ -370,7 +374,7 @@ async def outcome_of(awaitable: Awaitable[Untyped]) -> tuple[Untyped, ...]:
 
 
 async def describe(call: Untyped) -> dict[str, Untyped]:
-    """Everything that a call object says once the call is over."""
+    """All results of a call object after the call has ended."""
     return {
         "code": await call.code(),
         "details": words_of(await call.details()),

@@ -1,8 +1,8 @@
-"""Is our blocking channel a drop-in for grpcio's? The same story, told on both stacks.
+"""Comparison of the blocking `proxyless` with `grpc`: the same scenario runs on both stacks.
 
-The blocking twin of `drop_in`: a story is a function of a `SyncStage`, which has a grpcio server on
-threads and the stack that calls it. It returns whatever it saw, in plain values, and what was seen
-on `grpc` and on `proxyless` must be equal. Metadata steers the server as in `drop_in`.
+As `drop_in`, for blocking channels: a scenario is a function of a `SyncStage`, which has a grpcio
+server on threads and the stack that calls it. It returns its observations as plain values, which
+must be equal on both. Metadata controls the server as in `drop_in`.
 """
 
 import threading
@@ -18,7 +18,7 @@ import grpc
 import proxyless
 from tests.generated_protos import Protos
 from tests.interop.drop_in import plain
-from tests.transport_world import PATIENCE_S
+from tests.worlds.transports import PATIENCE_S
 
 STACKS: Final[dict[str, ModuleType]] = {"grpcio": grpc, "proxyless": proxyless}
 _THREADS: Final = 40
@@ -29,7 +29,7 @@ Untyped: TypeAlias = Any
 
 
 def until_sync(happens: Callable[[], object], what: str) -> None:
-    """Wait for something that the code under test does not tell."""
+    """Wait for a condition by polling."""
     end_s = time.monotonic() + PATIENCE_S
     while not happens():
         assert time.monotonic() < end_s, f"waited {PATIENCE_S:g} s for {what}"
@@ -37,7 +37,7 @@ def until_sync(happens: Callable[[], object], what: str) -> None:
 
 
 class SyncMethods:
-    """What the methods of both services do, on threads, and a log of it."""
+    """The methods of both services, on threads, and a log of their events."""
 
     def __init__(self, protos: Protos) -> None:
         self._greetings = protos.helloworld
@@ -148,7 +148,7 @@ class SyncServer:
 
 
 class SyncStage:
-    """One stack, a server for it to call, and what the story opened."""
+    """One stack, a server for it to call, and the channels of the scenario."""
 
     def __init__(self, stack: Untyped, protos: Protos, exits: ExitStack) -> None:
         self.stack = stack
@@ -165,7 +165,7 @@ class SyncStage:
 
     @property
     def server(self) -> SyncServer:
-        assert self._server is not None, "the story has a server"
+        assert self._server is not None, "the scenario has a server"
         return self._server
 
     @property
@@ -223,42 +223,42 @@ class SyncStage:
         return (self.protos.route_guide.Note(text=text) for text in texts)
 
 
-Story = Callable[[SyncStage], Untyped]
+Scenario = Callable[[SyncStage], Untyped]
 
 
 class BothSync:
-    """Tells a story on each stack and compares."""
+    """Runs a scenario on each stack and compares the results."""
 
     def __init__(self, protos: Protos) -> None:
         self._protos = protos
 
-    def __call__(self, story: Story, **server: Untyped) -> Untyped:
-        """What the story returned on both; `server` is for `SyncServer`.
+    def __call__(self, scenario: Scenario, **server: Untyped) -> Untyped:
+        """The result of the scenario on both; `server` is for `SyncServer`.
 
         A difference must show twice, as in `drop_in`.
         """
         for _ in range(2):
-            theirs, ours = [self.tell(story, stack, server) for stack in STACKS.values()]
+            theirs, ours = [self.run_scenario(scenario, stack, server) for stack in STACKS.values()]
             if ours == theirs:
                 return ours
         raise AssertionError(f"grpcio: {theirs!r}\nours:   {ours!r}")
 
-    def ours(self, story: Story, **server: Untyped) -> Untyped:
-        """What the story returned on our stack alone."""
-        return self.tell(story, proxyless, server)
+    def ours(self, scenario: Scenario, **server: Untyped) -> Untyped:
+        """The result of the scenario on our stack alone."""
+        return self.run_scenario(scenario, proxyless, server)
 
-    def tell(self, story: Story, stack: Untyped, server: Untyped) -> Untyped:
+    def run_scenario(self, scenario: Scenario, stack: Untyped, server: Untyped) -> Untyped:
         with ExitStack() as exits:
             stage = SyncStage(stack, self._protos, exits)
             stage.serve(**server)
-            return story(stage)
+            return scenario(stage)
 
 
-# What was seen, in plain values
+# Observations as plain values
 
 
 def outcome_of(function: Callable[[], Untyped]) -> tuple[Untyped, ...]:
-    """What calling returns, or raises."""
+    """The result of calling, or the exception."""
     try:
         return ("returned", function())
     except grpc.RpcError as error:
@@ -268,7 +268,7 @@ def outcome_of(function: Callable[[], Untyped]) -> tuple[Untyped, ...]:
 
 
 def describe(call: Untyped) -> dict[str, Untyped]:
-    """Everything that a call says once it is over."""
+    """All results of a call after it has ended."""
     return {
         "code": call.code(),
         "details": call.details(),

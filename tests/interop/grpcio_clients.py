@@ -1,6 +1,6 @@
-"""What do grpcio's clients see of our server?
+"""grpcio clients, as peers of our server.
 
-One way to make a call and to see everything of its end, on `grpc.aio` and on blocking channels.
+One interface to make a call and to get its result, on `grpc.aio` and on blocking channels.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Any, Final
 import grpc
 
 from proxyless.base import Metadata
-from tests.transport_world import PATIENCE_S, SERVICE
+from tests.worlds.transports import PATIENCE_S, SERVICE
 
 # More calls at a time than any test has under way.
 _THREADS: Final = 64
@@ -39,7 +39,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class ChannelOptions:
-    """What a channel is made with."""
+    """Options of a channel."""
 
     credentials: Any = None
     compression: Any = None
@@ -119,7 +119,7 @@ class AioClient(GrpcioClient):
                 async for message in call:
                     messages.append(message)  # noqa: PERF401 - kept if the call fails
         except grpc.aio.AioRpcError:
-            pass  # The call says the rest.
+            pass  # The status is read from the call.
         return Outcome(
             messages,
             await call.code(),

@@ -13,7 +13,7 @@ import grpc
 
 import proxyless
 from proxyless.resolver.http_proxy import EXCEPTION_VARIABLES, PROXY_VARIABLES
-from tests.transport_world import PATIENCE_S, SERVICE
+from tests.worlds.transports import PATIENCE_S, SERVICE
 
 FACTORIES: dict[str, Any] = {"grpcio": grpc, "proxyless": proxyless}
 

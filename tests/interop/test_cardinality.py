@@ -1,4 +1,4 @@
-"""A call with one response gets none, or two: gRPC's status codes page says UNIMPLEMENTED.
+"""A call with one response that gets none, or two, ends with UNIMPLEMENTED.
 
 "Response cardinality violation (method requires exactly one response but server sent some other
 number of responses)" - statuscodes.md
@@ -17,7 +17,7 @@ import pytest
 import proxyless
 import proxyless.aio
 from tests.interop.drop_in import Untyped
-from tests.transport_world import PATIENCE_S
+from tests.worlds.transports import PATIENCE_S
 
 KINDS = ["unary_unary", "stream_unary"]
 # By the number of responses.
@@ -96,6 +96,7 @@ async def test_grpcio_returns_none_when_there_is_no_response(target: str, kind: 
     assert await call_aio(grpc.aio, target, kind, 0, PATIENCE_S) is None
 
 
+@pytest.mark.rerun("has a deadline of milliseconds, before which the RPC must reach the server")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_grpcio_waits_for_its_deadline_when_there_are_two_responses(
     target: str, kind: str

@@ -1,4 +1,4 @@
-"""Does Envoy take the config that docs/howto/control-plane.md shows? tests/docs runs the rest."""
+"""Envoy accepts the config of docs/howto/control-plane.md; tests/docs runs the rest of the page."""
 
 import subprocess
 from pathlib import Path
@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import parse_page
-from tests.interop.mesh_world import ROOT
-from tests.transport_world import PATIENCE_S
+from tests.worlds.grpcio_peers import ROOT
+from tests.worlds.transports import PATIENCE_S
 from tools.envoy_env import CannotInstallError, find_envoy
 
 PAGE = "docs/howto/control-plane.md"
 
 
 @pytest.mark.timeout(360)
-def test_envoy_takes_its_config(tmp_path: Path) -> None:
+def test_envoy_accepts_the_config(tmp_path: Path) -> None:
     try:
         binary = find_envoy()
     except CannotInstallError as error:

@@ -1,6 +1,6 @@
-"""Does grpcio's own xDS client take what our control plane gives it?
+"""grpcio's xDS client as a client of our control plane.
 
-The client and the backends are grpcio's. The client is a process of its own (`mesh_world`).
+The client and the backends are grpcio's. The client is a process of its own (`grpcio_peers`).
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -25,7 +25,7 @@ from proxyless.controlplane import (
     simple_mesh,
 )
 from proxyless.protos import Proto
-from tests.interop.mesh_world import NamedBackend, backends, grpcio_client
+from tests.worlds.grpcio_peers import NamedBackend, backends, grpcio_client
 
 TYPES = (CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG)
 TARGET = "xds:///api"
@@ -61,7 +61,7 @@ async def wait_for_all_acks(control_plane: ControlPlane) -> None:
 async def test_rpcs_are_routed_by_path_and_by_header(three: list[NamedBackend]) -> None:
     snapshot = mesh_of(
         three,
-        route(path="/test.Mesh/Where", cluster="b"),
+        route(path="/test.Mesh/Other", cluster="b"),
         route(headers={"who": "c"}, cluster="c"),
         route(cluster="a"),
     )
@@ -70,7 +70,7 @@ async def test_rpcs_are_routed_by_path_and_by_header(three: list[NamedBackend]) 
         grpcio_client(control_plane.bootstrap(), TARGET) as client,
     ):
         assert await client.call() == {"a": 1}
-        assert await client.call("/test.Mesh/Where") == {"b": 1}
+        assert await client.call("/test.Mesh/Other") == {"b": 1}
         assert await client.call(metadata={"who": "c"}) == {"c": 1}
         assert await client.call(metadata={"who": "d"}) == {"a": 1}
         await wait_for_all_acks(control_plane)
@@ -161,7 +161,9 @@ async def test_no_rpc_fails_while_the_control_plane_restarts(three: list[NamedBa
     assert set(counts) <= {"a", "b"}
 
 
-async def test_a_nack_is_told_and_the_last_good_state_goes_on(three: list[NamedBackend]) -> None:
+async def test_nack_is_recorded_and_the_last_good_state_stays_in_use(
+    three: list[NamedBackend],
+) -> None:
     async with (
         ControlPlane(simple_mesh("api", {"a": [three[0].address]})) as control_plane,
         grpcio_client(control_plane.bootstrap("edge-7"), TARGET) as client,
@@ -182,7 +184,7 @@ async def test_a_nack_is_told_and_the_last_good_state_goes_on(three: list[NamedB
 # Faults on purpose
 
 
-async def test_a_withheld_type_is_told_when_it_is_released(three: list[NamedBackend]) -> None:
+async def test_withheld_type_is_sent_when_it_is_released(three: list[NamedBackend]) -> None:
     async with (
         ControlPlane(simple_mesh("api", {"a": [three[0].address]})) as control_plane,
         grpcio_client(control_plane.bootstrap(), TARGET) as client,
@@ -213,10 +215,10 @@ async def test_a_broken_stream_comes_back(three: list[NamedBackend]) -> None:
         assert await client.call() == {"a": 1}
 
 
-# Other things that it knows
+# Other features
 
 
-async def test_a_client_that_knows_wrapped_resources_gets_them(three: list[NamedBackend]) -> None:
+async def test_client_that_supports_wrapped_resources_gets_them(three: list[NamedBackend]) -> None:
     options = ServiceOptions(can_wrap=True)
     snapshot = simple_mesh("api", {"a": [three[0].address]})
     async with (

@@ -1,6 +1,6 @@
-"""What does any client of our control plane meet: refusals, faults, restarts?
+"""ADS streams of our control plane: errors, faults, restarts.
 
-The client is a bare stream on grpcio's channel, so that it can do what no xDS client does.
+The client is a bare stream on grpcio's channel, so that it can send invalid requests.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from proxyless.controlplane.ads import REQUEST_BYTES_MAX
 from proxyless.protos import Proto, message_class
 from tests.certificates import CertificateAuthority
 from tests.interop.drop_in import Untyped
-from tests.transport_world import PATIENCE_S, until
+from tests.worlds.transports import PATIENCE_S, until
 
 ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 LRS = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
@@ -91,7 +91,7 @@ async def control_plane() -> AsyncIterator[ControlPlane]:
 # Conversations
 
 
-async def test_a_stream_is_answered_and_told_of_changes(control_plane: ControlPlane) -> None:
+async def test_stream_gets_resources_and_their_changes(control_plane: ControlPlane) -> None:
     async with stream_to(control_plane) as stream:
         await stream.ask(ENDPOINTS, "a")
         first = await stream.read()
@@ -189,7 +189,7 @@ async def test_a_request_that_is_too_large_ends_the_stream(control_plane: Contro
         assert (await stream.outcome())[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-async def test_a_broken_stream_says_so(control_plane: ControlPlane) -> None:
+async def test_broken_stream_ends_with_unavailable(control_plane: ControlPlane) -> None:
     async with stream_to(control_plane) as stream:
         await stream.ask(CLUSTER)
         await stream.read()
@@ -197,7 +197,7 @@ async def test_a_broken_stream_says_so(control_plane: ControlPlane) -> None:
         assert await stream.outcome() == (grpc.StatusCode.UNAVAILABLE, "broken on purpose")
 
 
-# Places and lives
+# Addresses and restarts
 
 
 async def test_a_port_that_is_taken_is_an_error(control_plane: ControlPlane) -> None:
@@ -205,7 +205,7 @@ async def test_a_port_that_is_taken_is_an_error(control_plane: ControlPlane) -> 
         await ControlPlane(MESH, control_plane.address).start()
 
 
-async def test_it_is_started_once_and_stopped_any_number_of_times() -> None:
+async def test_control_plane_is_started_once_and_stop_is_idempotent() -> None:
     control_plane = ControlPlane(MESH)
     assert control_plane.port == 0
     await control_plane.stop()

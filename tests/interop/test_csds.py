@@ -1,7 +1,7 @@
-"""Does CSDS show our clients as grpcio shows its own, and does `proxyless status` read both?
+"""CSDS of our clients beside grpcio's, and `proxyless status` with both.
 
-grpcio's dump is taken where its package grpcio-csds takes it. That package itself is not installed:
-it brings xds-protos, which must not be beside us.
+grpcio's dump is read from the function that the package grpcio-csds uses. That package itself is
+not installed: it depends on xds-protos, which must not be installed here.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from proxyless.controlplane import (
 )
 from proxyless.observe import CSDS_SERVICE
 from proxyless.protos import Proto, message_class
-from tests.interop.drop_in import stop_server
-from tests.interop.mesh_world import ROOT, WHO, backends
-from tests.transport_world import PATIENCE_S, until
+from tests.worlds.admin_servers import admin_port
+from tests.worlds.grpcio_peers import ROOT, WHERE, backends
+from tests.worlds.transports import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -53,19 +53,6 @@ async def mesh() -> AsyncIterator[ControlPlane]:
 def bad(snapshot: Snapshot) -> Snapshot:
     """The same mesh with a cluster that every gRPC client refuses."""
     return snapshot.with_(eds_cluster("pool", lb_policy="MAGLEV"), endpoints("pool", []))
-
-
-@asynccontextmanager
-async def admin_port() -> AsyncIterator[str]:
-    """Opened before everything else: its end waits for all handlers of this loop to be gone."""
-    server = grpc.aio.server()
-    admin.add_servicers(server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        await stop_server(server)
 
 
 async def fetch(address: str, request: Proto = REQUEST()) -> Proto:  # noqa: B008
@@ -94,7 +81,7 @@ def shape(response: Proto) -> dict[str, tuple[int, str, frozenset[str]]]:
 async def our_answer(control_plane: ControlPlane, address: str) -> Proto:
     bootstrap = control_plane.bootstrap("me")
     async with proxyless.aio.insecure_channel(TARGET, bootstrap=bootstrap) as channel:
-        assert await channel.unary_unary(WHO)(b"", timeout=PATIENCE_S) == b"a"
+        assert await channel.unary_unary(WHERE)(b"", timeout=PATIENCE_S) == b"a"
         return await fetch(address)
 
 
@@ -137,7 +124,7 @@ async def _run_grpcio() -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(TARGET) as channel:
-        await channel.unary_unary(WHO)(b"", timeout=PATIENCE_S)
+        await channel.unary_unary(WHERE)(b"", timeout=PATIENCE_S)
         print(f"127.0.0.1:{port}", flush=True)  # noqa: T201
         await asyncio.to_thread(sys.stdin.read)
     await server.stop(None)
@@ -146,8 +133,8 @@ async def _run_grpcio() -> None:
 # The tests
 
 
-@pytest.mark.spec("A40-01")
-async def test_our_status_has_the_shape_of_grpcios() -> None:
+@pytest.mark.spec("A40-04", "A40-07")
+async def test_status_of_proxyless_has_the_fields_of_grpcios() -> None:
     async with admin_port() as our_port, mesh() as control_plane:
         ours = await our_answer(control_plane, our_port)
         async with grpcio_admin(control_plane.bootstrap("me")) as address:
@@ -167,7 +154,7 @@ async def test_our_status_has_the_shape_of_grpcios() -> None:
         assert abs(mine.last_updated.ToSeconds() - other.last_updated.ToSeconds()) < PATIENCE_S
 
 
-@pytest.mark.spec("A40-01")
+@pytest.mark.spec("A40-05")
 async def test_a_refused_cluster_has_the_shape_of_grpcios() -> None:
     async with admin_port() as our_port, mesh() as control_plane:
         ours, theirs = control_plane.bootstrap("ours"), control_plane.bootstrap("theirs")
@@ -175,7 +162,7 @@ async def test_a_refused_cluster_has_the_shape_of_grpcios() -> None:
             proxyless.aio.insecure_channel(TARGET, bootstrap=ours) as channel,
             grpcio_admin(theirs) as their_port,
         ):
-            await channel.unary_unary(WHO)(b"", timeout=PATIENCE_S)
+            await channel.unary_unary(WHERE)(b"", timeout=PATIENCE_S)
             control_plane.set_snapshot(bad(control_plane.snapshot))
             await until(
                 lambda: {nack.node_id for nack in control_plane.nacks} == {"ours", "theirs"},
@@ -197,12 +184,13 @@ async def test_a_refused_cluster_has_the_shape_of_grpcios() -> None:
     assert mine.version_info == other.version_info == "2"
 
 
+@pytest.mark.spec("A40-08", "A40-11", "A40-12")
 async def test_clients_of_other_loops_are_shown_and_a_stream_is_answered_each_time() -> None:
     async with admin_port() as address, mesh() as control_plane:
         bootstrap = control_plane.bootstrap("me")
 
         def call_blocking(channel: Any) -> bytes:  # noqa: ANN401
-            reply: bytes = channel.unary_unary(WHO)(b"", timeout=PATIENCE_S)
+            reply: bytes = channel.unary_unary(WHERE)(b"", timeout=PATIENCE_S)
             return reply
 
         with proxyless.insecure_channel(TARGET, bootstrap=bootstrap) as channel:
@@ -220,7 +208,7 @@ async def test_clients_of_other_loops_are_shown_and_a_stream_is_answered_each_ti
     assert not any("xds_config" in fields for _, _, fields in shape(brief).values())
 
 
-async def test_a_blocking_server_serves_it_too() -> None:
+async def test_blocking_server_serves_csds() -> None:
     server = grpc.server(futures.ThreadPoolExecutor(2))
     admin.add_servicers(server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -229,13 +217,14 @@ async def test_a_blocking_server_serves_it_too() -> None:
         async with mesh() as control_plane:
             bootstrap = control_plane.bootstrap("me")
             async with proxyless.aio.insecure_channel(TARGET, bootstrap=bootstrap) as channel:
-                assert await channel.unary_unary(WHO)(b"", timeout=PATIENCE_S) == b"a"
+                assert await channel.unary_unary(WHERE)(b"", timeout=PATIENCE_S) == b"a"
                 response = await fetch(f"127.0.0.1:{port}")
                 assert len(shape(response)) == 4
     finally:
         await asyncio.to_thread(server.stop(None).wait)
 
 
+@pytest.mark.spec("A40-09")
 async def test_matchers_of_nodes_are_refused() -> None:
     request = REQUEST()
     request.node_matchers.add()
@@ -251,7 +240,7 @@ async def test_matchers_of_nodes_are_refused() -> None:
 async def status(*arguments: str) -> tuple[int | None, str, str]:
     """Exit code, output and errors of the command."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "proxyless.cli", "status", *arguments),
+        *(sys.executable, "-m", "proxyless", "status", *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -263,11 +252,11 @@ def words(table: str) -> Iterator[list[str]]:
     return (line.split(maxsplit=5) for line in table.splitlines())
 
 
-async def test_status_shows_a_refused_cluster_of_ours() -> None:
+async def test_status_shows_a_rejected_cluster() -> None:
     async with admin_port() as address, mesh() as control_plane:
         bootstrap = control_plane.bootstrap("me")
         async with proxyless.aio.insecure_channel(TARGET, bootstrap=bootstrap) as channel:
-            await channel.unary_unary(WHO)(b"", timeout=PATIENCE_S)
+            await channel.unary_unary(WHERE)(b"", timeout=PATIENCE_S)
             snapshot = control_plane.snapshot
             control_plane.set_snapshot(bad(snapshot))
             await control_plane.wait_for_nack(CLUSTER)
@@ -294,7 +283,7 @@ async def test_status_reads_grpcios_process() -> None:
     assert kinds == {"Listener", "RouteConfiguration", "Cluster", "ClusterLoadAssignment"}
 
 
-async def test_status_says_why_nobody_answers() -> None:
+async def test_status_reports_why_there_is_no_answer() -> None:
     code, out, err = await status("127.0.0.1:1", "--timeout", "2")
     assert (code, out) == (1, "")
     assert "127.0.0.1:1" in err

@@ -1,7 +1,7 @@
-"""Which authority do calls carry if nobody says one: ours beside grpcio's own client?
+"""Default `:authority` of calls, ours beside grpcio's.
 
-Servers route by it and TLS checks it, so an application that changes its client must not notice,
-except where grpcio sends what is no authority.
+Servers route by it and TLS checks it, so it must be the same, except where grpcio sends an invalid
+authority.
 """
 
 import os
@@ -23,7 +23,7 @@ PATIENCE_S = 10.0
 
 @asynccontextmanager
 async def listening(place: Address, seen: list[str]) -> AsyncIterator[Address]:
-    """A server that notes the authority of each call."""
+    """A server that records the authority of each call."""
 
     async def look(call: ServerCall) -> None:
         seen.append(call.request.authority)
@@ -77,12 +77,14 @@ async def test_names_and_single_addresses_are_the_same(target: str, host: str) -
     assert ours == theirs
 
 
-async def test_a_list_is_its_first_address_where_grpcio_sends_the_list() -> None:
+async def test_authority_of_a_list_is_its_first_address_where_grpcio_sends_the_list() -> None:
     theirs, ours = await ask_both("ipv4:127.0.0.1:PORT,127.0.0.1:PORT", IpAddress("127.0.0.1", 0))
     assert theirs == f"{ours},{ours}"
 
 
-async def test_a_socket_is_localhost_where_grpcio_sends_its_path(tmp_path: Path) -> None:
+async def test_authority_of_a_unix_socket_is_localhost_where_grpcio_sends_its_path(
+    tmp_path: Path,
+) -> None:
     socket = UnixAddress(str(tmp_path / "s"))
     theirs, ours = await ask_both(f"unix:{socket.path}", socket)
     assert "%2F" in theirs

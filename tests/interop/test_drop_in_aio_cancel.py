@@ -1,4 +1,4 @@
-"""Do calls that somebody gives up end the same way on our channel as on grpcio's?
+"""Cancelled and dropped calls on our asyncio channel and on grpcio's.
 
 By `cancel`, by cancelling a task that waits, by a deadline, or by dropping the call object.
 """
@@ -22,16 +22,16 @@ from tests.interop.drop_in import (
     Untyped,
     describe,
     finish,
-    on_ours,
+    on_proxyless,
     outcome_of,
     read_messages,
     start,
 )
-from tests.transport_world import until
+from tests.worlds.transports import until
 
 ON_BOTH_LOOPS = True
 MIB = 1024 * 1024
-# What the server sends is compressed.
+# The server compresses its messages.
 GZIPPED = (("grpc.default_compression_algorithm", 2),)
 LIST = "/proxyless.test.routeguide.RouteGuide/ListPlaces"
 
@@ -41,11 +41,11 @@ LIST = "/proxyless.test.routeguide.RouteGuide/ListPlaces"
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_call_is_cancelled_before_it_starts(both: Both, kind: str) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         call = start(stage, kind)
         return call.cancel(), await finish(kind, call), await describe(call), call.cancel()
 
-    cancelled, outcome, told, again = await both(story)
+    cancelled, outcome, told, again = await both(scenario)
     assert (cancelled, outcome, again) == (True, ("CancelledError",), False)
     assert told["code"] is grpc.StatusCode.CANCELLED
     assert told["details"] == "Locally cancelled by application!"
@@ -53,7 +53,7 @@ async def test_a_call_is_cancelled_before_it_starts(both: Both, kind: str) -> No
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_call_is_cancelled_while_the_server_works(both: Both, kind: str) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         name = METHODS[kind]
         call = start(stage, kind, metadata=HANG)
         await stage.until_event(f"{name} started")
@@ -62,11 +62,11 @@ async def test_a_call_is_cancelled_while_the_server_works(both: Both, kind: str)
         await stage.until_event(f"{name} cancelled")
         return was_done, did_cancel, outcome, await describe(call)
 
-    assert (await both(story))[:3] == (False, True, ("CancelledError",))
+    assert (await both(scenario))[:3] == (False, True, ("CancelledError",))
 
 
 async def test_a_stream_is_cancelled_between_two_reads(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         call = stage.guide.ListPlaces(stage.way(2), metadata=HANG)
         await call.read()
         await call.read()
@@ -75,21 +75,21 @@ async def test_a_stream_is_cancelled_between_two_reads(both: Both) -> None:
         await stage.until_event("ListPlaces cancelled")
         return outcomes, await describe(call)
 
-    assert (await both(story))[0] == [("CancelledError",)] * 2
+    assert (await both(scenario))[0] == [("CancelledError",)] * 2
 
 
 async def answered(stage: Stage, **options: Untyped) -> Untyped:
     """A stream of three responses and its end, all of which is here, and nothing is read."""
     call = stage.guide.ListPlaces(stage.way(3), **options)
     await until(lambda: {"ListPlaces finished", "ListPlaces failed"} & {*stage.events}, "the end")
-    # On the same connection, so what the server said before has arrived before.
+    # On the same connection, so earlier frames of the server have arrived before.
     await stage.greeter.SayHello(stage.hello())
     return call
 
 
 @pytest.mark.parametrize("then", [(), ABORT])
 async def test_a_stream_is_not_done_before_it_is_read(both: Both, then: Untyped) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         call = await answered(stage, metadata=then)
         called: list[object] = []
         call.add_done_callback(called.append)
@@ -106,7 +106,7 @@ async def test_a_stream_is_not_done_before_it_is_read(both: Both, then: Untyped)
         seen = (was_done, was_answered, was_called, names)
         return seen, await code, called == [call], call.done(), call.cancel()
 
-    seen, code, *ended = await both(story)
+    seen, code, *ended = await both(scenario)
     assert seen == (False, False, 0, ["place 0", "place 1", "place 2"])
     assert code is (grpc.StatusCode.FAILED_PRECONDITION if then else grpc.StatusCode.OK)
     assert ended == [True, True, False]
@@ -117,7 +117,7 @@ async def test_a_stream_is_not_done_before_it_is_read(both: Both, then: Untyped)
 async def test_a_stream_that_is_answered_but_not_read_may_be_cancelled(
     both: Both, then: Untyped, reads: int
 ) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         call = await answered(stage, metadata=then)
         called: list[object] = []
         call.add_done_callback(called.append)
@@ -128,14 +128,15 @@ async def test_a_stream_that_is_answered_but_not_read_may_be_cancelled(
         await until(lambda: called, "the callback")
         return cancelled, outcomes, await describe(call), call.cancel()
 
-    cancelled, outcomes, told, again = await both(story)
+    cancelled, outcomes, told, again = await both(scenario)
     assert (cancelled, again) == ((True, True, True), False)
     assert outcomes == [("CancelledError",)] * 2
     assert told["details"] == "Locally cancelled by application!"
 
 
-async def test_a_stream_that_nobody_reads_ends_at_its_deadline(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+@pytest.mark.rerun("has a deadline of milliseconds, before which the RPC must reach the server")
+async def test_unread_stream_ends_at_its_deadline(both: Both) -> None:
+    async def scenario(stage: Stage) -> object:
         await stage.channel.channel_ready()
         # It is answered long before that. If not, on a slow machine, it ends all the same.
         call = stage.guide.ListPlaces(stage.way(3), timeout=0.5)
@@ -145,12 +146,12 @@ async def test_a_stream_that_nobody_reads_ends_at_its_deadline(both: Both) -> No
         await until(lambda: called, "the callback")
         return code, call.done(), call.cancelled(), call.cancel()
 
-    assert await both(story) == (grpc.StatusCode.DEADLINE_EXCEEDED, True, False, False)
+    assert await both(scenario) == (grpc.StatusCode.DEADLINE_EXCEEDED, True, False, False)
 
 
 @pytest.mark.parametrize("reads", [0, 1])
-async def test_closing_the_channel_ends_a_stream_that_nobody_reads(both: Both, reads: int) -> None:
-    async def story(stage: Stage) -> object:
+async def test_unread_stream_ends_when_the_channel_is_closed(both: Both, reads: int) -> None:
+    async def scenario(stage: Stage) -> object:
         call = await answered(stage)
         called: list[object] = []
         call.add_done_callback(called.append)
@@ -161,28 +162,28 @@ async def test_closing_the_channel_ends_a_stream_that_nobody_reads(both: Both, r
         await until(lambda: called, "the callback")
         return await waiting, await describe(call), call.cancel()
 
-    code, told, again = await both(story)
+    code, told, again = await both(scenario)
     assert code is grpc.StatusCode.CANCELLED
     assert (told["details"], again) == ("Locally cancelled by application!", False)
 
 
-async def test_we_still_give_the_responses_that_were_here_when_the_channel_was_closed(
+async def test_proxyless_returns_unread_responses_after_the_channel_was_closed(
     protos: Protos,
 ) -> None:
     """With grpcio they are gone."""
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         call = await answered(stage)
         await stage.channel.close()
         names = [(await call.read()).name for _ in range(3)]
         return names, await outcome_of(call.read())
 
-    names, outcome = await on_ours(protos, story)
+    names, outcome = await on_proxyless(protos, scenario)
     assert (len(names), outcome) == (3, ("CancelledError",))
 
 
-async def test_a_cancelled_stream_gives_no_more_responses(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+async def test_cancelled_stream_returns_no_more_responses(both: Both) -> None:
+    async def scenario(stage: Stage) -> object:
         call = stage.guide.ListPlaces(stage.way(20), metadata=HANG)
         await call.read()
         # More of them are here, or on their way.
@@ -190,15 +191,15 @@ async def test_a_cancelled_stream_gives_no_more_responses(both: Both) -> None:
         call.cancel()
         return [await outcome_of(call.read()) for _ in range(2)]
 
-    assert await both(story) == [("CancelledError",)] * 2
+    assert await both(scenario) == [("CancelledError",)] * 2
 
 
 @pytest.mark.parametrize("then", [(), ABORT])
 async def test_compressed_responses_are_read_to_the_end_however_late(
     both: Both, then: Untyped
 ) -> None:
-    async def story(stage: Stage) -> object:
-        # More than anybody buffers, but for the wire it is next to nothing.
+    async def scenario(stage: Stage) -> object:
+        # More than the buffers hold, but little on the wire, because it is compressed.
         call = stage.guide.ListPlaces(stage.way(30, photo_bytes=200_000), metadata=then)
         await until(lambda: {"ListPlaces finished", "ListPlaces failed"} & {*stage.events}, "end")
         await stage.greeter.SayHello(stage.hello())
@@ -206,21 +207,21 @@ async def test_compressed_responses_are_read_to_the_end_however_late(
         places = [await call.read() for _ in range(30)]
         return was_done, [place.name for place in places], await call.code()
 
-    was_done, names, code = await both(story, options=GZIPPED)
+    was_done, names, code = await both(scenario, options=GZIPPED)
     assert not was_done
     assert names == [f"place {number}" for number in range(30)]
     assert code is (grpc.StatusCode.FAILED_PRECONDITION if then else grpc.StatusCode.OK)
 
 
-async def test_compressed_responses_that_nobody_reads_may_be_cancelled(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+async def test_stream_with_unread_compressed_responses_may_be_cancelled(both: Both) -> None:
+    async def scenario(stage: Stage) -> object:
         call = stage.guide.ListPlaces(stage.way(30, photo_bytes=200_000))
         await stage.until_event("ListPlaces finished")
         await stage.greeter.SayHello(stage.hello())
         await call.read()
         return call.cancel(), await outcome_of(call.read()), (await describe(call))["code"]
 
-    assert await both(story, options=GZIPPED) == (
+    assert await both(scenario, options=GZIPPED) == (
         True,
         ("CancelledError",),
         grpc.StatusCode.CANCELLED,
@@ -228,7 +229,7 @@ async def test_compressed_responses_that_nobody_reads_may_be_cancelled(both: Bot
 
 
 async def test_a_loop_over_a_cancelled_stream_ends_at_once(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         call = stage.guide.ListPlaces(stage.way(20), metadata=HANG)
         names = []
 
@@ -241,19 +242,19 @@ async def test_a_loop_over_a_cancelled_stream_ends_at_once(both: Both) -> None:
 
         return await outcome_of(loop()), names
 
-    assert await both(story) == (("CancelledError",), ["place 0", "place 1"])
+    assert await both(scenario) == (("CancelledError",), ["place 0", "place 1"])
 
 
 async def test_a_stream_that_is_answered_but_not_read_is_connected(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         call = await answered(stage, metadata=ABORT)
         return await outcome_of(call.wait_for_connection()), (await call.read()).name
 
-    assert await both(story) == (("returned", None), "place 0")
+    assert await both(scenario) == (("returned", None), "place 0")
 
 
-async def test_writing_stops_when_the_server_has_said_its_last_word(protos: Protos) -> None:
-    async def story(stage: Stage) -> object:
+async def test_request_iterator_stops_when_the_server_has_ended_the_stream(protos: Protos) -> None:
+    async def scenario(stage: Stage) -> object:
         asked: list[int] = []
         is_closed = asyncio.Event()
 
@@ -266,20 +267,20 @@ async def test_writing_stops_when_the_server_has_said_its_last_word(protos: Prot
             finally:
                 is_closed.set()
 
-        # Ends at once, whatever it is told, with responses that nobody reads.
+        # The server ends at once, with responses that are not read.
         call = stage.channel.stream_stream(
             LIST, request_serializer=lambda _: stage.way(3).SerializeToString()
         )(notes())
         await is_closed.wait()
         return call.done(), len([place async for place in call])
 
-    assert await on_ours(protos, story) == (False, 3)
+    assert await on_proxyless(protos, scenario) == (False, 3)
 
 
-async def test_we_lose_no_response_to_a_write_that_comes_too_late(protos: Protos) -> None:
+async def test_proxyless_loses_no_response_when_a_write_is_too_late(protos: Protos) -> None:
     """grpcio ends the call with INTERNAL, and what was not read is gone."""
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         call = stage.channel.stream_stream(LIST)()
         await call.write(stage.way(3).SerializeToString())
         await stage.until_event("ListPlaces finished")
@@ -287,13 +288,13 @@ async def test_we_lose_no_response_to_a_write_that_comes_too_late(protos: Protos
         late = await outcome_of(call.write(b""))
         return late, len(await read_messages(call)), await call.code()
 
-    late, responses, code = await on_ours(protos, story)
+    late, responses, code = await on_proxyless(protos, scenario)
     assert late == ("InvalidStateError", "RPC already finished.")
     assert (responses, code) == (3, grpc.StatusCode.OK)
 
 
 async def test_a_stream_is_cancelled_inside_its_loop(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         call = stage.guide.ListPlaces(stage.way(2), metadata=HANG)
         names = []
 
@@ -306,12 +307,13 @@ async def test_a_stream_is_cancelled_inside_its_loop(both: Both) -> None:
         await stage.until_event("ListPlaces cancelled")
         return outcome, names, await describe(call)
 
-    assert (await both(story))[0] == ("CancelledError",)
+    assert (await both(scenario))[0] == ("CancelledError",)
 
 
+@pytest.mark.rerun("sleeps for milliseconds until grpcio's server or client has acted")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_cancelling_the_awaiting_task_cancels_the_call(both: Both, kind: str) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         name = METHODS[kind]
         call = start(stage, kind, metadata=HANG)
         task = asyncio.create_task(finish(kind, call))
@@ -322,24 +324,26 @@ async def test_cancelling_the_awaiting_task_cancels_the_call(both: Both, kind: s
         await stage.until_event(f"{name} cancelled")
         return outcome, await describe(call)
 
-    outcome, told = await both(story)
+    outcome, told = await both(scenario)
     assert outcome == ("CancelledError",)
     assert told["cancelled"] is True
 
 
+@pytest.mark.rerun("sleeps for milliseconds until grpcio's server or client has acted")
 async def test_a_time_limit_of_asyncio_cancels_the_call(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         call = stage.greeter.SayHello(stage.hello(), metadata=HANG)
         await stage.until_event("SayHello started")
         outcome = await outcome_of(asyncio.wait_for(call, 0.01))
         await stage.until_event("SayHello cancelled")
         return outcome, await describe(call)
 
-    assert (await both(story))[0][0] == "TimeoutError"
+    assert (await both(scenario))[0][0] == "TimeoutError"
 
 
+@pytest.mark.rerun("sleeps for milliseconds until grpcio's server or client has acted")
 async def test_cancelling_a_writer_cancels_the_call(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         call = stage.guide.Chat(metadata=HANG)
         # The server reads nothing of this while its first answer is not read.
         big = stage.note("x" * MIB)
@@ -356,11 +360,12 @@ async def test_cancelling_a_writer_cancels_the_call(both: Both) -> None:
         await stage.until_event("Chat cancelled")
         return outcome, await describe(call)
 
-    assert (await both(story))[0] == ("CancelledError",)
+    assert (await both(scenario))[0] == ("CancelledError",)
 
 
+@pytest.mark.rerun("sleeps for milliseconds until grpcio's server or client has acted")
 async def test_reading_and_writing_wait_at_the_same_time(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         call = stage.guide.Chat()
         reading = asyncio.create_task(outcome_of(call.read()))
         await asyncio.sleep(0.01)
@@ -371,23 +376,23 @@ async def test_reading_and_writing_wait_at_the_same_time(both: Both) -> None:
         call.cancel()
         return answer, await reading, await outcome_of(call.write(stage.note("b")))
 
-    answer, cancelled, _ = await both(story)
+    answer, cancelled, _ = await both(scenario)
     assert answer[0] == "returned"
     assert cancelled == ("CancelledError",)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_finished_call_cannot_be_cancelled(both: Both, kind: str) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         call = start(stage, kind)
         await finish(kind, call)
         return call.cancel(), call.cancelled(), await describe(call)
 
-    assert (await both(story))[:2] == (False, False)
+    assert (await both(scenario))[:2] == (False, False)
 
 
 async def test_a_request_iterator_is_stopped_when_the_call_is_cancelled(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         seen = []
 
         async def requests() -> AsyncIterator[Untyped]:
@@ -404,22 +409,23 @@ async def test_a_request_iterator_is_stopped_when_the_call_is_cancelled(both: Bo
         await until(lambda: seen, "the iterator to be stopped")
         return first, seen
 
-    assert (await both(story))[1] == ["stopped"]
+    assert (await both(scenario))[1] == ["stopped"]
 
 
 # Deadlines
 
 
+@pytest.mark.rerun("has a deadline of milliseconds, before which the RPC must reach the server")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_deadline_passes(both: Both, kind: str) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         call = start(stage, kind, metadata=HANG, timeout=0.2)
         outcome = await finish(kind, call)
-        if stage.events:  # On a busy machine the server may not have heard of it.
+        if stage.events:  # On a busy machine the RPC may not have reached the server.
             await stage.until_event(f"{METHODS[kind]} cancelled")
         return outcome, await describe(call)
 
-    (name, code, details, *_), told = await both(story)
+    (name, code, details, *_), told = await both(scenario)
     assert (name, code) == ("AioRpcError", grpc.StatusCode.DEADLINE_EXCEEDED)
     assert details == "Deadline Exceeded"
     assert told["cancelled"] is False
@@ -427,23 +433,23 @@ async def test_the_deadline_passes(both: Both, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_deadline_was_before_the_call(both: Both, kind: str) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         return (await finish(kind, start(stage, kind, timeout=-1)))[:2]
 
-    assert await both(story) == ("AioRpcError", grpc.StatusCode.DEADLINE_EXCEEDED)
+    assert await both(scenario) == ("AioRpcError", grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
-async def test_the_server_knows_the_deadline(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+async def test_server_gets_the_deadline(both: Both) -> None:
+    async def scenario(stage: Stage) -> object:
         described = await stage.greeter.Describe(stage.hello(), timeout=30)
         without = await stage.greeter.Describe(stage.hello())
         return 25 < described.time_remaining <= 30.1, without.HasField("time_remaining")
 
-    assert await both(story) == (True, False)
+    assert await both(scenario) == (True, False)
 
 
 async def test_the_time_that_remains(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         limited = stage.greeter.SayHello(stage.hello(), timeout=30)
         unlimited = stage.greeter.SayHello(stage.hello())
         remaining = limited.time_remaining()
@@ -452,11 +458,12 @@ async def test_the_time_that_remains(both: Both) -> None:
         await unlimited
         return seen, 25 < limited.time_remaining() <= remaining
 
-    assert await both(story) == ((True, None), True)
+    assert await both(scenario) == ((True, None), True)
 
 
+@pytest.mark.rerun("has a deadline of milliseconds, before which the RPC must reach the server")
 async def test_a_stream_may_be_read_until_its_deadline(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         for timeout_s in (0.2, 0.8, 3.2, 12.8):  # A busy machine needs more for the three.
             call = stage.guide.ListPlaces(stage.way(3), metadata=HANG, timeout=timeout_s)
             seen = [await outcome_of(call.read()) for _ in range(5)]
@@ -464,7 +471,7 @@ async def test_a_stream_may_be_read_until_its_deadline(both: Both) -> None:
                 break
         return seen
 
-    *places, first, again = await both(story)
+    *places, first, again = await both(scenario)
     assert [place.name for _, place in places] == ["place 0", "place 1", "place 2"]
     assert first == again
     assert first[1] is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -473,8 +480,8 @@ async def test_a_stream_may_be_read_until_its_deadline(both: Both) -> None:
 # Abandoned calls
 
 
-async def test_a_unary_call_that_nobody_awaits_is_made_all_the_same(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+async def test_unary_call_is_made_when_it_is_not_awaited(both: Both) -> None:
+    async def scenario(stage: Stage) -> object:
         stage.greeter.SayHello(stage.hello())
         stage.guide.MeasureWay(stage.points(3))
         gc.collect()
@@ -482,11 +489,11 @@ async def test_a_unary_call_that_nobody_awaits_is_made_all_the_same(both: Both) 
         await stage.until_event("MeasureWay finished")
         return sorted(stage.events)
 
-    await both(story)
+    await both(scenario)
 
 
-async def test_an_abandoned_conversation_still_says_all_it_has_to_say(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+async def test_dropped_bidi_stream_sends_all_its_requests(both: Both) -> None:
+    async def scenario(stage: Stage) -> object:
         async def requests() -> AsyncIterator[Untyped]:
             await stage.until_event("Chat started")
             yield stage.note("a")
@@ -499,24 +506,24 @@ async def test_an_abandoned_conversation_still_says_all_it_has_to_say(both: Both
         await stage.until_event("all said")
         return "Chat started" in stage.events
 
-    await both(story)
+    await both(scenario)
 
 
-# Ours only. grpcio 1.85 says it cancels abandoned streams, too, but keeps their objects alive.
+# Ours only. grpcio 1.85 does not cancel dropped streams: it keeps their objects alive.
 
 
-async def test_we_cancel_an_abandoned_stream(protos: Protos) -> None:
-    async def story(stage: Stage) -> None:
+async def test_proxyless_cancels_a_dropped_stream(protos: Protos) -> None:
+    async def scenario(stage: Stage) -> None:
         call = stage.guide.ListPlaces(stage.way(1), metadata=HANG)
         await call.read()
         del call
         await stage.until_event("ListPlaces cancelled")
 
-    await on_ours(protos, story)
+    await on_proxyless(protos, scenario)
 
 
-async def test_nothing_is_left_of_an_abandoned_stream_that_was_answered(protos: Protos) -> None:
-    async def story(stage: Stage) -> object:
+async def test_dropped_stream_with_unread_responses_is_collected(protos: Protos) -> None:
+    async def scenario(stage: Stage) -> object:
         call = await answered(stage)
         core = stage.channel.core()
         calls = core.calls
@@ -524,39 +531,39 @@ async def test_nothing_is_left_of_an_abandoned_stream_that_was_answered(protos: 
         await until(lambda: not core.calls, "the end of the stream")
         return calls
 
-    assert await on_ours(protos, story) == 1
+    assert await on_proxyless(protos, scenario) == 1
 
 
-async def test_we_cancel_a_stream_whose_loop_was_left(protos: Protos) -> None:
-    async def story(stage: Stage) -> None:
+async def test_proxyless_cancels_a_stream_when_the_loop_over_it_is_left(protos: Protos) -> None:
+    async def scenario(stage: Stage) -> None:
         async for _ in stage.guide.ListPlaces(stage.way(1), metadata=HANG):
             break
         # The call and its iterator refer to each other.
         gc.collect()
         await stage.until_event("ListPlaces cancelled")
 
-    await on_ours(protos, story)
+    await on_proxyless(protos, scenario)
 
 
-async def test_we_cancel_an_abandoned_conversation(protos: Protos) -> None:
-    async def story(stage: Stage) -> None:
+async def test_proxyless_cancels_a_dropped_bidi_stream(protos: Protos) -> None:
+    async def scenario(stage: Stage) -> None:
         call = stage.guide.Chat(metadata=HANG)
         await call.write(stage.note("a"))
         await call.read()
         del call
         await stage.until_event("Chat cancelled")
 
-    await on_ours(protos, story)
+    await on_proxyless(protos, scenario)
 
 
-async def test_we_cancel_an_abandoned_stream_behind_interceptors(protos: Protos) -> None:
+async def test_proxyless_cancels_a_dropped_stream_with_interceptors(protos: Protos) -> None:
     class Hand(grpc.aio.UnaryStreamClientInterceptor):  # type: ignore[misc]
         async def intercept_unary_stream(
             self, proceed: Untyped, details: Untyped, request: Untyped
         ) -> Untyped:
             return await proceed(details, request)
 
-    async def story(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         channel = stage.open(interceptors=[Hand()])
         call = stage.guide_on(channel).ListPlaces(stage.way(1), metadata=HANG)
         await call.read()
@@ -564,25 +571,25 @@ async def test_we_cancel_an_abandoned_stream_behind_interceptors(protos: Protos)
         gc.collect()
         await stage.until_event("ListPlaces cancelled")
 
-    await on_ours(protos, story)
+    await on_proxyless(protos, scenario)
 
 
-async def test_we_have_no_time_for_a_call_with_none(protos: Protos) -> None:
-    async def story(stage: Stage) -> object:
+async def test_proxyless_ends_a_call_at_once_when_its_timeout_is_0_or_nan(protos: Protos) -> None:
+    async def scenario(stage: Stage) -> object:
         timeouts = (0, 1e-9, float("nan"))
         return [
             (await finish("unary_unary", start(stage, "unary_unary", timeout=each)))[1]
             for each in timeouts
         ]
 
-    assert set(await on_ours(protos, story)) == {grpc.StatusCode.DEADLINE_EXCEEDED}
+    assert set(await on_proxyless(protos, scenario)) == {grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
 async def test_a_timeout_that_is_no_number_does_not_count_as_a_call(protos: Protos) -> None:
-    async def story(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         with pytest.raises(TypeError):
             stage.greeter.SayHello(stage.hello(), timeout="soon")
         async with asyncio.timeout(5):
             await stage.channel.close(grace=60)
 
-    await on_ours(protos, story)
+    await on_proxyless(protos, scenario)

@@ -1,7 +1,8 @@
-"""Do grpcio's own credentials work on our asyncio channel as they do on grpcio's?"""
+"""grpcio's credentials on our asyncio channel and on grpcio's."""
 
 import asyncio
 import gc
+import logging
 from collections.abc import Callable, Iterator
 from threading import Thread
 
@@ -10,6 +11,7 @@ import grpc.aio
 import grpc.experimental
 import pytest
 
+import proxyless
 from proxyless.channel.pool import CLOSE_TIMEOUT_S
 from proxyless.front import (
     composite_channel_credentials,
@@ -18,14 +20,23 @@ from proxyless.front import (
 )
 from tests.certificates import CertificateAuthority
 from tests.generated_protos import Protos
-from tests.interop.drop_in import HANG, Both, Stage, Untyped, describe, on_ours, outcome_of
+from tests.interop.drop_in import (
+    HANG,
+    Both,
+    Stage,
+    Untyped,
+    describe,
+    on_proxyless,
+    outcome_of,
+    run_scenario,
+)
 
 NAME = [("grpc.ssl_target_name_override", "api.test")]
 TOKEN = (("x-token", "secret"), ("x-blob-bin", b"\0\xff"))
 
 
 class Plugin(grpc.AuthMetadataPlugin):  # type: ignore[misc]
-    """Answers with a function of the callback, and notes what it was asked."""
+    """A plugin that calls a function with the callback, and records the contexts."""
 
     def __init__(self, answer: Callable[[Untyped], None]) -> None:
         self._answer = answer
@@ -63,7 +74,7 @@ def roots(authority: CertificateAuthority) -> Untyped:
 
 
 async def test_a_call_over_tls(both: Both, server_credentials: Untyped, roots: Untyped) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         by_name = stage.open_secure(roots, options=NAME)
         by_target = stage.open_secure(roots, target=stage.server.target_by_name)
         return [
@@ -71,7 +82,7 @@ async def test_a_call_over_tls(both: Both, server_credentials: Untyped, roots: U
             for each in (by_name, by_target)
         ]
 
-    assert [name for name, _ in await both(story, credentials=server_credentials)] == [
+    assert [name for name, _ in await both(scenario, credentials=server_credentials)] == [
         "returned",
         "returned",
     ]
@@ -82,7 +93,7 @@ async def test_a_server_that_cannot_be_trusted(
 ) -> None:
     others = grpc.ssl_channel_credentials(CertificateAuthority().certificate_pem)
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         channels = (
             stage.open_secure(others, options=NAME),
             stage.open_secure(roots, options=[("grpc.ssl_target_name_override", "other.test")]),
@@ -93,7 +104,7 @@ async def test_a_server_that_cannot_be_trusted(
             for each in channels
         ]
 
-    outcomes = await both(story, credentials=server_credentials)
+    outcomes = await both(scenario, credentials=server_credentials)
     assert set(outcomes) == {("AioRpcError", grpc.StatusCode.UNAVAILABLE)}
 
 
@@ -104,7 +115,7 @@ async def test_a_client_shows_its_certificate(both: Both, authority: Certificate
     )
     identity, identity_key = authority.issue(["client.test"], client=True)
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         known = grpc.ssl_channel_credentials(authority.certificate_pem, identity_key, identity)
         unknown = grpc.ssl_channel_credentials(authority.certificate_pem)
         return [
@@ -115,26 +126,26 @@ async def test_a_client_shows_its_certificate(both: Both, authority: Certificate
             )
         ]
 
-    good, bad = await both(story, credentials=server)
+    good, bad = await both(scenario, credentials=server)
     assert good[0] == "returned"
     assert bad == ("AioRpcError", grpc.StatusCode.UNAVAILABLE)
 
 
 async def test_credentials_without_encryption(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         channel = stage.open_secure(grpc.experimental.insecure_channel_credentials())
         return await outcome_of(stage.greeter_on(channel).SayHello(stage.hello()))
 
-    assert (await both(story))[0] == "returned"
+    assert (await both(scenario))[0] == "returned"
 
 
 async def test_credentials_for_this_machine(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         channel = stage.open_secure(grpc.local_channel_credentials())
         call = stage.greeter_on(channel).SayHello(stage.hello(), credentials=call_credentials())
         return await outcome_of(call), await describe(call)
 
-    outcome, told = await both(story, credentials=grpc.local_server_credentials())
+    outcome, told = await both(scenario, credentials=grpc.local_server_credentials())
     assert outcome[0] == "returned"
     assert len(told["initial"]) == 2
 
@@ -143,10 +154,10 @@ async def test_credentials_for_this_machine(both: Both) -> None:
 
 
 @pytest.mark.parametrize("answer", [give_token, give_token_in_a_thread])
-async def test_a_plugin_gives_metadata(
+async def test_plugin_adds_metadata(
     both: Both, server_credentials: Untyped, roots: Untyped, answer: Callable[[Untyped], None]
 ) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         plugin = Plugin(answer)
         credentials = grpc.metadata_call_credentials(plugin)
         own = stage.open_secure(roots, options=NAME)
@@ -161,7 +172,7 @@ async def test_a_plugin_gives_metadata(
             await call
         return [(await describe(call))["initial"] for call in calls], sorted(plugin.asked)
 
-    initial, asked = await both(story, credentials=server_credentials)
+    initial, asked = await both(scenario, credentials=server_credentials)
     assert [len(each) for each in initial] == [2, 3, 4]
     assert asked[0] == ("https://api.test/proxyless.test.helloworld.Greeter", "SayHello")
 
@@ -169,7 +180,7 @@ async def test_a_plugin_gives_metadata(
 async def test_the_service_url_has_the_port(
     both: Both, server_credentials: Untyped, roots: Untyped
 ) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         plugin = Plugin(give_token)
         target = stage.server.target_by_name
         channel = stage.open_secure(roots, target=target)
@@ -178,21 +189,21 @@ async def test_the_service_url_has_the_port(
         [(url, method)] = plugin.asked
         return url.replace(target, "TARGET"), method
 
-    url, _ = await both(story, credentials=server_credentials)
+    url, _ = await both(scenario, credentials=server_credentials)
     assert url == "https://TARGET/proxyless.test.helloworld.Greeter"
 
 
 async def test_call_credentials_are_composed(
     both: Both, server_credentials: Untyped, roots: Untyped
 ) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         composed = grpc.composite_call_credentials(
             call_credentials(), grpc.access_token_call_credentials("abc")
         )
         greeter = stage.greeter_on(stage.open_secure(roots, options=NAME))
         return sorted((await greeter.Describe(stage.hello(), credentials=composed)).keys)
 
-    keys = await both(story, credentials=server_credentials)
+    keys = await both(scenario, credentials=server_credentials)
     assert keys == ["authorization", "user-agent", "x-blob-bin", "x-token"]
 
 
@@ -208,34 +219,56 @@ def answers() -> Iterator[Callable[[Untyped], None]]:
 
 
 @pytest.mark.parametrize("answer", list(answers()))
-async def test_a_plugin_fails(
-    both: Both, server_credentials: Untyped, roots: Untyped, answer: Callable[[Untyped], None]
+async def test_error_of_a_plugin_is_in_the_log_and_not_in_details(
+    protos: Protos,
+    server_credentials: Untyped,
+    roots: Untyped,
+    answer: Callable[[Untyped], None],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def story(stage: Stage) -> object:
+    """grpcio puts the text, which may have secrets in it, into the details of the RPC."""
+
+    async def scenario(stage: Stage) -> Untyped:
         greeter = stage.greeter_on(stage.open_secure(roots, options=NAME))
         call = greeter.SayHello(stage.hello(), credentials=call_credentials(answer))
         return await outcome_of(call), await describe(call)
 
-    (_, code, details, *_), _ = await both(story, credentials=server_credentials)
+    failed = "Getting metadata from plugin failed with error: "
+    (_, code, details, *_), _ = await run_scenario(
+        scenario, grpc.aio, protos, credentials=server_credentials
+    )
     assert code is grpc.StatusCode.UNAVAILABLE
-    assert details.startswith("Getting metadata from plugin failed with error: no ")
+    assert details.startswith(f"{failed}no ")
+    with caplog.at_level(logging.DEBUG, "proxyless.channel"):
+        (_, code, details, *_), described = await run_scenario(
+            scenario, proxyless.aio, protos, credentials=server_credentials
+        )
+    assert code is grpc.StatusCode.UNAVAILABLE
+    assert details == f"{failed}its text is logged by proxyless.channel at DEBUG"
+    assert "no token" not in repr(described)
+    assert "no plugin" not in repr(described)
+    assert any(
+        record.getMessage() in ("call credentials: no token", "call credentials: no plugin")
+        for record in caplog.records
+    )
 
 
-async def test_a_plugin_gives_nothing(
+async def test_plugin_adds_no_metadata(
     both: Both, server_credentials: Untyped, roots: Untyped
 ) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         greeter = stage.greeter_on(stage.open_secure(roots, options=NAME))
         credentials = call_credentials(lambda callback: callback(None, None))
         return await outcome_of(greeter.SayHello(stage.hello(), credentials=credentials))
 
-    assert (await both(story, credentials=server_credentials))[0] == "returned"
+    assert (await both(scenario, credentials=server_credentials))[0] == "returned"
 
 
+@pytest.mark.rerun("has a deadline of milliseconds, before which the RPC must reach the server")
 async def test_a_plugin_never_answers(
     both: Both, server_credentials: Untyped, roots: Untyped
 ) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         greeter = stage.greeter_on(stage.open_secure(roots, options=NAME))
         silent = call_credentials(lambda _: None)
         impatient = greeter.SayHello(stage.hello(), credentials=silent, timeout=0.1)
@@ -244,62 +277,64 @@ async def test_a_plugin_never_answers(
         cancelled.cancel()
         return await outcome_of(impatient), await outcome_of(cancelled)
 
-    impatient, cancelled = await both(story, credentials=server_credentials)
+    impatient, cancelled = await both(scenario, credentials=server_credentials)
     assert impatient[1] is grpc.StatusCode.DEADLINE_EXCEEDED
     assert cancelled == ("CancelledError",)
 
 
 async def test_secrets_need_encryption(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         async def call() -> Untyped:
             return await stage.greeter.SayHello(stage.hello(), credentials=call_credentials())
 
         return await outcome_of(call())
 
     text = "Call credentials are only valid on secure channels"
-    assert await both(story) == ("UsageError", text)
+    assert await both(scenario) == ("UsageError", text)
 
 
 # Ours only
 
 
-async def test_we_do_not_wait_for_the_servers_farewell(
+async def test_close_does_not_wait_for_the_servers_close_notify(
     protos: Protos, server_credentials: Untyped, roots: Untyped
 ) -> None:
-    """grpcio's server leaves TLS without a word, and only when the socket is closed."""
+    """grpcio's server sends no close_notify before the socket is closed."""
 
-    async def story(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         channel = stage.open_secure(roots, options=NAME)
         await stage.greeter_on(channel).SayHello(stage.hello())
         async with asyncio.timeout(CLOSE_TIMEOUT_S * 0.9):
             await channel.close()
 
-    await on_ours(protos, story, credentials=server_credentials)
+    await on_proxyless(protos, scenario, credentials=server_credentials)
 
 
-async def test_we_take_our_own_credentials(
+async def test_proxyless_accepts_its_own_credentials(
     protos: Protos, server_credentials: Untyped, authority: CertificateAuthority
 ) -> None:
     async def find_token(service_url: str, path: str) -> tuple[tuple[str, str], ...]:
         await asyncio.sleep(0)
         return (("x-asked", f"{service_url} {path}"),)
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         own = ssl_channel_credentials(authority.certificate_pem)
         greeter = stage.greeter_on(stage.open_secure(own, options=NAME))
         call = greeter.SayHello(stage.hello(), credentials=find_token)
         await call
         return (await call.initial_metadata())["x-asked"]
 
-    assert await on_ours(protos, story, credentials=server_credentials) == (
+    assert await on_proxyless(protos, scenario, credentials=server_credentials) == (
         "https://api.test/proxyless.test.helloworld.Greeter"
         " /proxyless.test.helloworld.Greeter/SayHello"
     )
 
 
 @pytest.mark.parametrize("how", ["cancel", "close", "drop"])
-async def test_our_call_credentials_end_with_their_rpc(protos: Protos, how: str) -> None:
-    async def story(stage: Stage) -> None:
+async def test_call_credentials_of_proxyless_are_cancelled_with_their_rpc(
+    protos: Protos, how: str
+) -> None:
+    async def scenario(stage: Stage) -> None:
         began, ended = asyncio.Event(), asyncio.Event()
 
         async def slow(_service_url: str, _path: str) -> tuple[tuple[str, str], ...]:
@@ -308,7 +343,7 @@ async def test_our_call_credentials_end_with_their_rpc(protos: Protos, how: str)
                 await asyncio.Event().wait()
             finally:
                 ended.set()
-            raise AssertionError("nobody wakes it")
+            raise AssertionError("it is cancelled before")
 
         own = composite_channel_credentials(local_channel_credentials(), slow)
         channel = stage.open_secure(own)
@@ -322,20 +357,20 @@ async def test_our_call_credentials_end_with_their_rpc(protos: Protos, how: str)
         gc.collect()
         await ended.wait()
 
-    await on_ours(protos, story, credentials=grpc.local_server_credentials())
+    await on_proxyless(protos, scenario, credentials=grpc.local_server_credentials())
 
 
-async def test_we_say_which_metadata_of_a_plugin_is_bad(
+async def test_proxyless_names_the_invalid_metadata_of_a_plugin(
     protos: Protos, server_credentials: Untyped, roots: Untyped
 ) -> None:
-    """grpcio says "Illegal metadata"."""
+    """The details of grpcio are "Illegal metadata"."""
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         greeter = stage.greeter_on(stage.open_secure(roots, options=NAME))
         credentials = call_credentials(lambda callback: callback((("Bad Key", "x"),), None))
         call = greeter.SayHello(stage.hello(), credentials=credentials, metadata=HANG)
         return await outcome_of(call)
 
-    _, code, details, *_ = await on_ours(protos, story, credentials=server_credentials)
+    _, code, details, *_ = await on_proxyless(protos, scenario, credentials=server_credentials)
     assert code is grpc.StatusCode.UNAVAILABLE
     assert "metadata key 'Bad Key' is not valid" in details

@@ -1,4 +1,4 @@
-"""Do grpc.aio's client interceptors find on our channel what they find on grpcio's?"""
+"""grpc.aio's client interceptors on our channel and on grpcio's."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -20,14 +20,14 @@ from tests.interop.drop_in import (
     collect,
     describe,
     finish,
-    on_ours,
+    on_proxyless,
     outcome_of,
     plain,
     read_messages,
     start,
 )
 
-# What an interceptor does with its continuation, the details and the request.
+# The body of an interceptor: continuation, details and request.
 Act = Callable[[Untyped, Untyped, Untyped], Awaitable[Untyped]]
 
 CLASSES: Final = {
@@ -56,12 +56,12 @@ async def hand_on(proceed: Untyped, details: Untyped, request: Untyped) -> Untyp
     return await proceed(details, request)
 
 
-# What they see and change
+# Call details
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_an_interceptor_sees_the_details(both: Both, kind: str) -> None:
-    async def story(stage: Stage) -> object:
+async def test_interceptor_gets_the_call_details(both: Both, kind: str) -> None:
+    async def scenario(stage: Stage) -> object:
         seen: list[object] = []
 
         async def act(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
@@ -76,10 +76,11 @@ async def test_an_interceptor_sees_the_details(both: Both, kind: str) -> None:
         call = start(stage, kind, channel, timeout=9, metadata=[("x-a", "1")], wait_for_ready=True)
         return seen, await finish(kind, call), await describe(call)
 
-    seen, *_ = await both(story)
+    seen, *_ = await both(scenario)
     assert seen[0][1].endswith(METHODS[kind].encode())
 
 
+@pytest.mark.rerun("has a deadline of milliseconds, before which the RPC must reach the server")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_an_interceptor_changes_metadata_and_timeout(both: Both, kind: str) -> None:
     timeout_s = 0.2
@@ -88,7 +89,7 @@ async def test_an_interceptor_changes_metadata_and_timeout(both: Both, kind: str
         metadata = grpc.aio.Metadata(*details.metadata, ("x-added", "yes"), *HANG)
         return await proceed(details._replace(timeout=timeout_s, metadata=metadata), request)
 
-    async def story(stage: Stage) -> Untyped:
+    async def scenario(stage: Stage) -> Untyped:
         nonlocal timeout_s
         channel = stage.open(interceptors=interceptors(act))
         while True:
@@ -96,9 +97,9 @@ async def test_an_interceptor_changes_metadata_and_timeout(both: Both, kind: str
             seen = await finish(kind, call), await describe(call)
             if seen[1]["initial"]:
                 return seen
-            timeout_s *= 2  # It passed before the server was heard.
+            timeout_s *= 2  # It passed before the response.
 
-    _, told = await both(story)
+    _, told = await both(scenario)
     assert told["code"] is grpc.StatusCode.DEADLINE_EXCEEDED
     assert told["initial"] == [("x-added", "yes"), ("x-own", "1")]
 
@@ -110,22 +111,22 @@ async def test_an_interceptor_changes_the_method(both: Both, kind: str) -> None:
     async def act(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
         return await proceed(details._replace(method=b"/no.Such/Method"), request)
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         call = start(stage, kind, stage.open(interceptors=interceptors(act)))
         return await finish(kind, call), await describe(call)
 
-    assert (await both(story))[1]["code"] is grpc.StatusCode.UNIMPLEMENTED
+    assert (await both(scenario))[1]["code"] is grpc.StatusCode.UNIMPLEMENTED
 
 
 async def test_an_interceptor_changes_the_request(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         async def act(proceed: Untyped, details: Untyped, _request: Untyped) -> Untyped:
             return await proceed(details, stage.hello("another"))
 
         greeter = stage.greeter_on(stage.open(interceptors=interceptors(act)))
         return await greeter.SayHello(stage.hello("me"))
 
-    assert (await both(story)).message == "hello, another"
+    assert (await both(scenario)).message == "hello, another"
 
 
 async def test_an_interceptor_changes_the_requests(both: Both) -> None:
@@ -137,7 +138,7 @@ async def test_an_interceptor_changes_the_requests(both: Both) -> None:
 
         return await proceed(details, twice())
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         guide = stage.guide_on(stage.open(interceptors=interceptors(act)))
         measured = guide.MeasureWay()
         for point in stage.points(2):
@@ -149,14 +150,14 @@ async def test_an_interceptor_changes_the_requests(both: Both) -> None:
         await chat.done_writing()
         return await measured, notes, await chat.read() is grpc.aio.EOF, await describe(chat)
 
-    summary, notes, *_ = await both(story)
+    summary, notes, *_ = await both(scenario)
     assert summary.points == 4
     assert [note.number for note in notes] == [1, 2]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_interceptors_are_called_in_their_order(both: Both, kind: str) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         seen: list[str] = []
 
         def noting(name: str) -> list[Untyped]:
@@ -172,17 +173,17 @@ async def test_interceptors_are_called_in_their_order(both: Both, kind: str) -> 
         await finish(kind, start(stage, kind, channel))
         return seen
 
-    assert await both(story) == ["into a", "into b", "out of b", "out of a"]
+    assert await both(scenario) == ["into a", "into b", "out of b", "out of a"]
 
 
-# What they answer instead
+# Responses of interceptors
 
 
 async def test_an_interceptor_answers_itself(both: Both) -> None:
     async def act(_proceed: Untyped, _details: Untyped, _request: Untyped) -> Untyped:
         return "an answer"
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         channel = stage.open(interceptors=interceptors(act, ["unary_unary"]))
         call = start(stage, "unary_unary", channel)
         seen: list[object] = []
@@ -191,7 +192,7 @@ async def test_an_interceptor_answers_itself(both: Both) -> None:
         call.add_done_callback(lambda it: seen.append(it is call))
         return answers, seen, await describe(call), call.cancel(), stage.events
 
-    answers, seen, _, _, events = await both(story)
+    answers, seen, _, _, events = await both(scenario)
     assert (answers, seen, events) == (["an answer"] * 2, [True, True], [])
 
 
@@ -206,7 +207,7 @@ async def test_an_interceptor_replaces_the_responses(both: Both, kind: str) -> N
 
         return marked()
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         channel = stage.open(interceptors=interceptors(act))
         call = start(stage, kind, channel, metadata=(("x-a", "1"), ("t-b", "2")))
         seen: list[object] = []
@@ -215,7 +216,7 @@ async def test_an_interceptor_replaces_the_responses(both: Both, kind: str) -> N
         read = await read_messages(start(stage, kind, channel))
         return iterated, read, seen, await describe(call)
 
-    iterated, read, seen, _ = await both(story)
+    iterated, read, seen, _ = await both(scenario)
     assert iterated == read
     assert [mark for mark, _ in iterated] == ["seen", "seen"]
     assert seen == [(True, True)]
@@ -228,11 +229,11 @@ async def test_an_interceptor_retries(both: Both) -> None:
             call = await proceed(details, request)
         return call
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         call = start(stage, "unary_unary", stage.open(interceptors=interceptors(act)))
         return await outcome_of(call), stage.events.count("FindPlace started")
 
-    assert (await both(story))[1] == 2
+    assert (await both(scenario))[1] == 2
 
 
 async def test_an_interceptor_awaits_the_response(both: Both) -> None:
@@ -241,13 +242,13 @@ async def test_an_interceptor_awaits_the_response(both: Both) -> None:
         await call
         return call
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         channel = stage.open(interceptors=interceptors(act))
         good = start(stage, "unary_unary", channel)
         bad = start(stage, "unary_unary", channel, metadata=ABORT)
         return await outcome_of(good), await outcome_of(bad), await describe(bad)
 
-    good, bad, _ = await both(story)
+    good, bad, _ = await both(scenario)
     assert (good[0], bad[0]) == ("returned", "AioRpcError")
 
 
@@ -256,13 +257,13 @@ async def test_an_interceptor_raises(both: Both, kind: str) -> None:
     async def act(_proceed: Untyped, _details: Untyped, _request: Untyped) -> Untyped:
         raise ValueError("not with me")
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         call = start(stage, kind, stage.open(interceptors=interceptors(act)))
         outcome = await finish(kind, call)
         told = [await outcome_of(each()) for each in (call.code, call.initial_metadata)]
         return outcome, told, call.done(), call.cancelled(), call.cancel()
 
-    outcome, _, *states = await both(story)
+    outcome, _, *states = await both(scenario)
     assert outcome == ("ValueError", "not with me")
     assert states == [True, False, False]
 
@@ -273,34 +274,35 @@ async def test_an_interceptor_raises_an_rpc_error(both: Both, kind: str) -> None
         initial, trailing = grpc.aio.Metadata(("i", "1")), grpc.aio.Metadata(("t", "2"))
         raise grpc.aio.AioRpcError(grpc.StatusCode.DATA_LOSS, initial, trailing, "made up", "why")
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         call = start(stage, kind, stage.open(interceptors=interceptors(act)))
         return await finish(kind, call), await describe(call), await call.debug_error_string()
 
-    assert (await both(story))[1]["code"] is grpc.StatusCode.DATA_LOSS
+    assert (await both(scenario))[1]["code"] is grpc.StatusCode.DATA_LOSS
 
 
 # The calls they return
 
 
+@pytest.mark.rerun("sleeps for milliseconds until grpcio's server or client has acted")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_call_is_cancelled_while_an_interceptor_waits(both: Both, kind: str) -> None:
     async def act(_proceed: Untyped, _details: Untyped, _request: Untyped) -> Untyped:
         await asyncio.Event().wait()
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         call = start(stage, kind, stage.open(interceptors=interceptors(act)))
         await asyncio.sleep(0.01)
         states = call.done(), call.cancelled(), call.cancel()
         return states, await finish(kind, call), await describe(call), call.cancel()
 
-    states, outcome, *_ = await both(story)
+    states, outcome, *_ = await both(scenario)
     assert (states, outcome) == ((False, False, True), ("CancelledError",))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_an_intercepted_call_is_cancelled(both: Both, kind: str) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         channel = stage.open(interceptors=interceptors(hand_on))
         call = start(stage, kind, channel, metadata=HANG)
         await stage.until_event(f"{METHODS[kind]} started")
@@ -309,14 +311,15 @@ async def test_an_intercepted_call_is_cancelled(both: Both, kind: str) -> None:
         await stage.until_event(f"{METHODS[kind]} cancelled")
         return states, outcome, await describe(call)
 
-    assert (await both(story))[1] == ("CancelledError",)
+    assert (await both(scenario))[1] == ("CancelledError",)
 
 
+@pytest.mark.rerun("sleeps for milliseconds until grpcio's server or client has acted")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_cancelling_the_awaiting_task_cancels_an_intercepted_call(
     both: Both, kind: str
 ) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         channel = stage.open(interceptors=interceptors(hand_on))
         call = start(stage, kind, channel, metadata=HANG)
         task = asyncio.create_task(finish(kind, call))
@@ -327,12 +330,12 @@ async def test_cancelling_the_awaiting_task_cancels_an_intercepted_call(
         await stage.until_event(f"{METHODS[kind]} cancelled")
         return outcome, await describe(call)
 
-    assert (await both(story))[0] == ("CancelledError",)
+    assert (await both(scenario))[0] == ("CancelledError",)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_done_callbacks_of_an_intercepted_call(both: Both, kind: str) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         seen: list[object] = []
         call = start(stage, kind, stage.open(interceptors=interceptors(hand_on)))
         call.add_done_callback(lambda it: seen.append(("early", it is call, it.done())))
@@ -343,11 +346,11 @@ async def test_done_callbacks_of_an_intercepted_call(both: Both, kind: str) -> N
         call.add_done_callback(lambda it: seen.append(("last", it is call, it.done())))
         return seen
 
-    assert await both(story) == [(name, True, True) for name in ("early", "later", "last")]
+    assert await both(scenario) == [(name, True, True) for name in ("early", "later", "last")]
 
 
 async def test_styles_of_an_intercepted_call(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         guide = stage.guide_on(stage.open(interceptors=interceptors(hand_on)))
         mixed = guide.ListPlaces(stage.way(3))
         names = [(await mixed.read()).name] + [place.name async for place in mixed]
@@ -366,7 +369,7 @@ async def test_styles_of_an_intercepted_call(both: Both) -> None:
         ]
         return names, refused, late
 
-    _, refused, late = await both(story)
+    _, refused, late = await both(scenario)
     assert [name for name, _ in refused] == ["UsageError"] * 2
     assert [name for name, _ in late] == ["InvalidStateError", "returned"]
 
@@ -376,7 +379,7 @@ async def test_closing_the_channel_cancels_intercepted_calls(both: Both, kind: s
     async def wait(_proceed: Untyped, _details: Untyped, _request: Untyped) -> Untyped:
         await asyncio.Event().wait()
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         running_on = stage.open(interceptors=interceptors(hand_on))
         waiting_on = stage.open(interceptors=interceptors(wait))
         running = start(stage, kind, running_on, metadata=HANG)
@@ -386,13 +389,13 @@ async def test_closing_the_channel_cancels_intercepted_calls(both: Both, kind: s
         await waiting_on.close()
         return await finish(kind, running), await finish(kind, waiting)
 
-    assert await both(story) == (("CancelledError",), ("CancelledError",))
+    assert await both(scenario) == (("CancelledError",), ("CancelledError",))
 
 
 async def test_interceptor_is_used_when_it_is_appended_to_the_list_of_a_channel(both: Both) -> None:
     """Google's generated clients do so with the attribute that they find on grpcio's channel."""
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         seen: list[object] = []
 
         async def act(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
@@ -403,24 +406,24 @@ async def test_interceptor_is_used_when_it_is_appended_to_the_list_of_a_channel(
         channel._unary_unary_interceptors.extend(interceptors(act, ["unary_unary"]))  # noqa: SLF001
         return await finish("unary_unary", start(stage, "unary_unary", channel)), seen
 
-    assert len((await both(story))[1]) == 1
+    assert len((await both(scenario))[1]) == 1
 
 
 async def test_what_is_no_interceptor_is_refused(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         async def open_channel() -> None:
             stage.open(interceptors=[object()])
 
         return (await outcome_of(open_channel()))[0]
 
-    assert await both(story) == "ValueError"
+    assert await both(scenario) == "ValueError"
 
 
 # Ours only
 
 
-async def test_we_ask_an_interceptor_of_several_kinds_for_each(protos: Protos) -> None:
-    """grpcio only asks it for the first."""
+async def test_proxyless_uses_an_interceptor_of_several_kinds_for_each(protos: Protos) -> None:
+    """grpcio uses it for the first kind only."""
     seen: list[str] = []
 
     class Noting(
@@ -439,17 +442,17 @@ async def test_we_ask_an_interceptor_of_several_kinds_for_each(protos: Protos) -
             seen.append("unary_stream")
             return await proceed(details, request)
 
-    async def story(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         channel = stage.open(interceptors=[Noting()])
         for kind in KINDS:
             await finish(kind, start(stage, kind, channel))
 
-    await on_ours(protos, story)
+    await on_proxyless(protos, scenario)
     assert seen == ["unary_unary", "unary_stream"]
 
 
 @pytest.mark.parametrize("kind", STREAMING)
-async def test_we_let_an_interceptor_make_up_a_stream(protos: Protos, kind: str) -> None:
+async def test_proxyless_accepts_a_stream_made_by_an_interceptor(protos: Protos, kind: str) -> None:
     """grpcio delivers it, too, but cannot close the channel any more."""
 
     async def act(_proceed: Untyped, _details: Untyped, _request: Untyped) -> Untyped:
@@ -459,15 +462,15 @@ async def test_we_let_an_interceptor_make_up_a_stream(protos: Protos, kind: str)
 
         return made_up()
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         channel = stage.open(interceptors=interceptors(act))
         call = start(stage, kind, channel)
         return await read_messages(call), await call.code(), await call.details(), stage.events
 
-    assert await on_ours(protos, story) == (["a", "b"], grpc.StatusCode.OK, "", [])
+    assert await on_proxyless(protos, scenario) == (["a", "b"], grpc.StatusCode.OK, "", [])
 
 
-async def test_we_take_a_method_as_text_and_no_metadata(protos: Protos) -> None:
+async def test_proxyless_accepts_a_method_as_text_and_metadata_of_none(protos: Protos) -> None:
     """grpcio raises TypeError."""
 
     async def act(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
@@ -475,7 +478,7 @@ async def test_we_take_a_method_as_text_and_no_metadata(protos: Protos) -> None:
             details._replace(method=details.method.decode(), metadata=None), request
         )
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         return await start(stage, "unary_unary", stage.open(interceptors=interceptors(act)))
 
-    assert (await on_ours(protos, story)).name == "1/2"
+    assert (await on_proxyless(protos, scenario)).name == "1/2"

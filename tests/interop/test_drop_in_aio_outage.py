@@ -16,7 +16,7 @@ from tests.interop.drop_in import (
     Both,
     Stage,
     Untyped,
-    on_ours,
+    on_proxyless,
     outcome_of,
     read_messages,
     start,
@@ -49,19 +49,20 @@ def write(stage: Stage, kind: str, call: Untyped) -> Untyped:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_call_is_not_done_when_its_stub_returns(both: Both, kind: str) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         await lose_server(stage)
         call, seen = start(stage, kind), []
         call.add_done_callback(lambda call: seen.append(call.done()))
         at_first = call.done(), call.cancelled(), list(seen)
         return at_first, await call.code(), seen
 
-    assert await both(story) == ((False, False, []), grpc.StatusCode.UNAVAILABLE, [True])
+    assert await both(scenario) == ((False, False, []), grpc.StatusCode.UNAVAILABLE, [True])
 
 
+@pytest.mark.rerun("sleeps for milliseconds until grpcio's server or client has acted")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_call_is_cancelled_before_its_failure_is_delivered(both: Both, kind: str) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         await lose_server(stage)
         call, seen = start(stage, kind), []
         call.add_done_callback(lambda _: seen.append("done"))
@@ -70,7 +71,7 @@ async def test_call_is_cancelled_before_its_failure_is_delivered(both: Both, kin
         await asyncio.sleep(0.01)
         return is_first, at_once, await call.code(), await call.details(), seen
 
-    is_first, at_once, code, details, seen = await both(story)
+    is_first, at_once, code, details, seen = await both(scenario)
     assert (is_first, at_once) == (True, (True, True, False, ["done"]))
     assert (code, details) == (grpc.StatusCode.CANCELLED, "Locally cancelled by application!")
     assert seen == ["done"]
@@ -78,50 +79,51 @@ async def test_call_is_cancelled_before_its_failure_is_delivered(both: Both, kin
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_waiting_for_connection_raises_when_rpc_fails_at_once(both: Both, kind: str) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         await lose_server(stage)
         call = start(stage, kind)
         return (await outcome_of(call.wait_for_connection()))[:2], call.done()
 
-    assert await both(story) == (UNAVAILABLE, True)
+    assert await both(scenario) == (UNAVAILABLE, True)
 
 
 @pytest.mark.parametrize("kind", WRITERS)
 async def test_write_raises_the_status_when_rpc_fails_at_once(both: Both, kind: str) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         await lose_server(stage)
         call = open_writer(stage, kind)
         first = await outcome_of(write(stage, kind, call))
         second = await outcome_of(write(stage, kind, call))
         return first[:2], second, await outcome_of(call.done_writing())
 
-    assert await both(story) == (UNAVAILABLE, OVER, ("returned", None))
+    assert await both(scenario) == (UNAVAILABLE, OVER, ("returned", None))
 
 
 @pytest.mark.parametrize("kind", WRITERS)
 async def test_all_writes_raise_the_status_when_rpc_fails_at_once(both: Both, kind: str) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         await lose_server(stage)
         call = open_writer(stage, kind)
         writes = [outcome_of(write(stage, kind, call)) for _ in range(3)]
         return [outcome[:2] for outcome in await asyncio.gather(*writes)]
 
-    assert await both(story) == [UNAVAILABLE] * 3
+    assert await both(scenario) == [UNAVAILABLE] * 3
 
 
 @pytest.mark.parametrize("kind", WRITERS)
 async def test_write_is_refused_when_the_failure_was_delivered(both: Both, kind: str) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         await lose_server(stage)
         call = open_writer(stage, kind)
         code = await call.code()
         return code, await outcome_of(write(stage, kind, call))
 
-    assert await both(story) == (grpc.StatusCode.UNAVAILABLE, OVER)
+    assert await both(scenario) == (grpc.StatusCode.UNAVAILABLE, OVER)
 
 
+@pytest.mark.rerun("limits the time of RPCs that fail one after the other")
 async def test_done_callback_starts_the_next_rpc_when_each_fails_at_once(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         await lose_server(stage)
         loop, failures, errors = asyncio.get_running_loop(), 0, []
         finished = loop.create_future()
@@ -141,23 +143,23 @@ async def test_done_callback_starts_the_next_rpc_when_each_fails_at_once(both: B
         loop.set_exception_handler(None)
         return failures, errors
 
-    assert await both(story) == (FAILURES_IN_A_ROW + 1, [])
+    assert await both(scenario) == (FAILURES_IN_A_ROW + 1, [])
 
 
 @pytest.mark.parametrize("kind", ["unary_unary", "unary_stream"])
 async def test_call_is_not_done_when_its_request_is_too_large(both: Both, kind: str) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         channel = stage.open(options=[("grpc.max_send_message_length", 1)])
         call = start(stage, kind, channel)
         return call.done(), await call.code()
 
-    assert await both(story) == (False, grpc.StatusCode.RESOURCE_EXHAUSTED)
+    assert await both(scenario) == (False, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
 
 async def test_late_write_raises_the_servers_error_and_keeps_responses(protos: Protos) -> None:
     """grpcio's write raises INTERNAL, and what was not read is gone."""
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         then = (("then", "abort"),)
         call = stage.channel.stream_stream(LIST)(metadata=then)
         await call.write(stage.way(3).SerializeToString())
@@ -168,16 +170,16 @@ async def test_late_write_raises_the_servers_error_and_keeps_responses(protos: P
         return late[:2], len(responses), (await outcome_of(read_messages(call)))[:2]
 
     aborted = ("AioRpcError", grpc.StatusCode.FAILED_PRECONDITION)
-    assert await on_ours(protos, story) == (aborted, 3, aborted)
+    assert await on_proxyless(protos, scenario) == (aborted, 3, aborted)
 
 
 @pytest.mark.parametrize("kind", WRITERS)
 async def test_done_writing_returns_when_rpc_fails_at_once(protos: Protos, kind: str) -> None:
     """grpcio's raises an error of its C++ layer."""
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         await lose_server(stage)
         call = open_writer(stage, kind)
         return await outcome_of(call.done_writing()), await call.code()
 
-    assert await on_ours(protos, story) == (("returned", None), grpc.StatusCode.UNAVAILABLE)
+    assert await on_proxyless(protos, scenario) == (("returned", None), grpc.StatusCode.UNAVAILABLE)

@@ -14,9 +14,9 @@ import pytest
 
 from tests.certificates import CertificateAuthority
 from tests.generated_protos import Protos
-from tests.interop.drop_in import Both, Stage, Untyped, on_ours
+from tests.interop.drop_in import Both, Stage, Untyped, on_proxyless
 from tests.interop.drop_in_sync import BothSync, SyncStage
-from tests.transport_world import PATIENCE_S
+from tests.worlds.transports import PATIENCE_S
 
 NAME = [("grpc.ssl_target_name_override", "api.test")]
 TENANT: ContextVar[str] = ContextVar("TENANT", default="none")
@@ -24,7 +24,7 @@ SPAN: ContextVar[str] = ContextVar("SPAN", default="none")
 
 
 class Recorder(grpc.AuthMetadataPlugin):  # type: ignore[misc]
-    """Notes the context variables that it sees, and answers in a thread without them."""
+    """Records the context variables, and answers in a thread without them."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
@@ -35,7 +35,7 @@ class Recorder(grpc.AuthMetadataPlugin):  # type: ignore[misc]
 
 
 def in_new_context(function: Callable[[], Untyped], **variables: str) -> Untyped:
-    """What a function returns in a context of its own, with these variables set."""
+    """The result of a function in a context of its own, with these variables."""
 
     def run() -> Untyped:
         for variable in (TENANT, SPAN):
@@ -81,29 +81,29 @@ async def call(stage: Stage, channel_credentials: Untyped, **variables: str) -> 
     await in_new_context(lambda: stub.SayHello(stage.hello()), **variables)
 
 
-async def test_plugin_sees_the_context_of_its_making(
+async def test_plugin_runs_in_the_context_of_its_credentials(
     both: Both, server_credentials: Untyped, roots: Untyped
 ) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         plugin = Recorder()
         await call(stage, compose(roots, make(plugin, TENANT="made")))
         return plugin.seen
 
-    assert await both(story, credentials=server_credentials) == [("made", "none")]
+    assert await both(scenario, credentials=server_credentials) == [("made", "none")]
 
 
-async def test_plugin_sees_the_context_of_the_call(
+async def test_plugin_runs_in_the_context_of_the_call(
     protos: Protos, server_credentials: Untyped, roots: Untyped
 ) -> None:
-    """With grpcio it sees only the context in which it was made."""
+    """With grpcio it runs in the context in which it was made."""
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         first, second = Recorder(), Recorder()
         made = [make(first, TENANT="made", SPAN="made"), make(second, TENANT="made")]
         await call(stage, compose(roots, *made), SPAN="called")
         return first.seen, second.seen
 
-    seen = await on_ours(protos, story, credentials=server_credentials)
+    seen = await on_proxyless(protos, scenario, credentials=server_credentials)
     assert seen == ([("made", "called")], [("made", "called")])
 
 
@@ -115,13 +115,13 @@ async def test_plugin_does_not_change_the_context_of_the_call(
             super().__call__(context, callback)
             SPAN.set("plugin's")
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         first, second = Setter(), Recorder()
         credentials = compose(roots, make(first), make(second))
         await call(stage, credentials, SPAN="called")
         return first.seen, second.seen, SPAN.get()
 
-    seen = await on_ours(protos, story, credentials=server_credentials)
+    seen = await on_proxyless(protos, scenario, credentials=server_credentials)
     assert seen == ([("none", "called")], [("none", "called")], "none")
 
 
@@ -135,34 +135,34 @@ def call_sync(stage: SyncStage, channel_credentials: Untyped, **variables: str) 
     in_new_context(lambda: stub.SayHello(stage.hello(), timeout=PATIENCE_S), **variables)
 
 
-def test_plugin_of_a_blocking_call_sees_the_context_of_its_making(
+def test_plugin_of_a_blocking_call_runs_in_the_context_of_its_credentials(
     both_sync: BothSync, server_credentials: Untyped, roots: Untyped
 ) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         plugin = Recorder()
         call_sync(stage, compose(roots, make(plugin, TENANT="made")))
         return plugin.seen
 
-    assert both_sync(story, credentials=server_credentials) == [("made", "none")]
+    assert both_sync(scenario, credentials=server_credentials) == [("made", "none")]
 
 
-def test_plugin_of_a_blocking_call_sees_the_context_of_the_call(
+def test_plugin_of_a_blocking_call_runs_in_the_context_of_the_call(
     both_sync: BothSync, server_credentials: Untyped, roots: Untyped
 ) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         first, second = Recorder(), Recorder()
         made = [make(first, TENANT="made", SPAN="made"), make(second, TENANT="made")]
         call_sync(stage, compose(roots, *made), SPAN="called")
         return first.seen, second.seen
 
-    seen = both_sync.ours(story, credentials=server_credentials)
+    seen = both_sync.ours(scenario, credentials=server_credentials)
     assert seen == ([("made", "called")], [("made", "called")])
 
 
-def test_plugins_of_many_threads_see_the_context_of_their_call(
+def test_plugins_of_many_threads_run_in_the_context_of_their_call(
     both_sync: BothSync, server_credentials: Untyped, roots: Untyped
 ) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         plugin = Recorder()
         stub = stage.greeter_on(stage.open_secure(compose(roots, make(plugin)), options=NAME))
 
@@ -177,5 +177,5 @@ def test_plugins_of_many_threads_see_the_context_of_their_call(
             thread.join()
         return sorted(plugin.seen)
 
-    seen = both_sync.ours(story, credentials=server_credentials)
+    seen = both_sync.ours(scenario, credentials=server_credentials)
     assert seen == [("none", f"span {number}") for number in range(8)]

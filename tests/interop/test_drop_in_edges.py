@@ -21,14 +21,14 @@ from tests.interop.drop_in import (
     Untyped,
     collect,
     finish,
-    on_ours,
+    on_proxyless,
     outcome_of,
     start,
 )
 from tests.interop.drop_in_sync import BothSync, SyncStage
-from tests.transport_world import PATIENCE_S
+from tests.worlds.transports import PATIENCE_S
 
-# Keys and values that HTTP/2 or gRPC do not allow, and what our error says about them.
+# Keys and values that HTTP/2 or gRPC do not allow, and our error texts.
 NOT_SENDABLE = [
     ((("Upper", "x"),), "metadata key 'Upper' is not valid"),
     ((("with space", "x"),), "metadata key 'with space' is not valid"),
@@ -67,25 +67,25 @@ class HandsOn(grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[misc]
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_debug_string_is_empty_when_rpc_ends_with_ok(both: Both, kind: str) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         call = start(stage, kind)
         await finish(kind, call)
         return await call.debug_error_string()
 
-    assert await both(story) == ""
+    assert await both(scenario) == ""
 
 
 async def test_debug_string_is_none_when_call_was_cancelled(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         call = start(stage, "unary_unary")
         call.cancel()
         return await call.debug_error_string()
 
-    assert await both(story) is None
+    assert await both(scenario) is None
 
 
 async def test_debug_string_of_an_intercepted_call(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         strings = []
         for interceptor in (Answers(), HandsOn()):
             stub = stage.greeter_on(stage.open(interceptors=[interceptor]))
@@ -94,13 +94,13 @@ async def test_debug_string_of_an_intercepted_call(both: Both) -> None:
             strings.append(await call.debug_error_string())
         return strings
 
-    assert await both(story) == [None, ""]
+    assert await both(scenario) == [None, ""]
 
 
 def test_debug_string_of_a_blocking_call_is_empty_when_rpc_ends_with_ok(
     both_sync: BothSync,
 ) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         _, call = stage.greeter.SayHello.with_call(stage.hello(), timeout=PATIENCE_S)
         future = stage.greeter.SayHello.future(stage.hello(), timeout=PATIENCE_S)
         future.result()
@@ -108,13 +108,13 @@ def test_debug_string_of_a_blocking_call_is_empty_when_rpc_ends_with_ok(
         list(stream)
         return [each.debug_error_string() for each in (call, future, stream)]
 
-    assert both_sync(story) == ["", "", ""]
+    assert both_sync(scenario) == ["", "", ""]
 
 
-def test_debug_string_of_a_cancelled_blocking_call_is_there(both_sync: BothSync) -> None:
+def test_debug_string_of_a_cancelled_blocking_call_returns(both_sync: BothSync) -> None:
     """grpcio waits for it and never returns."""
 
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         calls = [
             stage.greeter.SayHello.future(stage.hello(), metadata=HANG),
             stage.guide.ListPlaces(stage.way(1), metadata=HANG),
@@ -123,14 +123,14 @@ def test_debug_string_of_a_cancelled_blocking_call_is_there(both_sync: BothSync)
             call.cancel()
         return [call.debug_error_string() for call in calls]
 
-    assert both_sync.ours(story) == ["CANCELLED: Locally cancelled by application!"] * 2
+    assert both_sync.ours(scenario) == ["CANCELLED: Locally cancelled by application!"] * 2
 
 
 # Metadata
 
 
 async def failure_of(kind: str, begin: Callable[[], Untyped]) -> Untyped:
-    """Where a call fails, with which code, and the beginning of its details."""
+    """The step in which a call fails, its code, and the beginning of its details."""
     try:
         call = begin()
     except Exception as error:
@@ -146,26 +146,26 @@ async def test_rpc_fails_when_its_metadata_cannot_be_sent(
 ) -> None:
     """grpcio's unary call raises an error of its C++ layer instead."""
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         return await failure_of(kind, lambda: start(stage, kind, metadata=pairs))
 
     async def details(stage: Stage) -> object:
         return await start(stage, kind, metadata=pairs).details()
 
-    seen = await (on_ours(protos, story) if kind == "unary_unary" else both(story))
+    seen = await (on_proxyless(protos, scenario) if kind == "unary_unary" else both(scenario))
     assert seen == ("result", grpc.StatusCode.INTERNAL, "Invalid metadata")
-    assert f"Invalid metadata: {text}" in await on_ours(protos, details)
+    assert f"Invalid metadata: {text}" in await on_proxyless(protos, details)
 
 
 @pytest.mark.parametrize("kind", ["stream_unary", "stream_stream"])
 async def test_write_raises_when_metadata_cannot_be_sent(both: Both, kind: str) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         method = stage.guide.MeasureWay if kind == "stream_unary" else stage.guide.Chat
         call = method(metadata=(("Upper", "x"),))
         request = stage.point() if kind == "stream_unary" else stage.note("a")
         return (await outcome_of(call.write(request)))[:2]
 
-    assert await both(story) == ("AioRpcError", grpc.StatusCode.INTERNAL)
+    assert await both(scenario) == ("AioRpcError", grpc.StatusCode.INTERNAL)
 
 
 FORMS: dict[str, Callable[[SyncStage, Untyped], Untyped]] = {
@@ -195,7 +195,7 @@ def test_blocking_rpc_fails_when_its_metadata_cannot_be_sent(
 ) -> None:
     texts = []
 
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         where = "call"
         try:
             call = FORMS[form](stage, pairs)
@@ -207,7 +207,7 @@ def test_blocking_rpc_fails_when_its_metadata_cannot_be_sent(
         return where
 
     where = "result" if form.endswith(("future", "unary stream", "stream stream")) else "call"
-    assert both_sync(story) == (where, grpc.StatusCode.INTERNAL, "Invalid metadata")
+    assert both_sync(scenario) == (where, grpc.StatusCode.INTERNAL, "Invalid metadata")
     assert any(f"Invalid metadata: {text}" in each for each in texts)
 
 
@@ -219,11 +219,11 @@ WRONG_TYPES = [(("a-bin", "text"),), (("a", 5),), ((5, "a"),)]
 def test_blocking_call_raises_when_metadata_is_of_the_wrong_type(
     both_sync: BothSync, form: str, pairs: Untyped
 ) -> None:
-    def story(stage: SyncStage) -> None:
+    def scenario(stage: SyncStage) -> None:
         with pytest.raises(TypeError):
             FORMS[form](stage, pairs)
 
-    both_sync(story)
+    both_sync(scenario)
 
 
 @pytest.mark.parametrize("pairs", WRONG_TYPES)
@@ -233,29 +233,29 @@ async def test_stub_raises_when_metadata_is_of_the_wrong_type(
 ) -> None:
     """grpcio's call raises it when it is awaited, and its `write` never returns."""
 
-    async def story(stage: Stage) -> None:
+    async def scenario(stage: Stage) -> None:
         with pytest.raises(TypeError, match=r"metadata (value of 'a|key 5)"):
             start(stage, kind, metadata=pairs)
 
-    await on_ours(protos, story)
+    await on_proxyless(protos, scenario)
 
 
 async def test_host_is_sent_as_metadata(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         metadata = (("host", "other.test"), ("te", "left out"))
         return sorted((await stage.greeter.Describe(stage.hello(), metadata=metadata)).keys)
 
-    assert await both(story) == ["host", "user-agent"]
+    assert await both(scenario) == ["host", "user-agent"]
 
 
-async def test_we_leave_out_what_http2_forbids(protos: Protos) -> None:
+async def test_proxyless_omits_headers_that_http2_forbids(protos: Protos) -> None:
     """grpcio sends it; a server that follows RFC 9113 resets the stream."""
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         metadata = (("connection", "close"), ("upgrade", "h2c"), ("x-own", "1"))
         return sorted((await stage.greeter.Describe(stage.hello(), metadata=metadata)).keys)
 
-    assert await on_ours(protos, story) == ["user-agent", "x-own"]
+    assert await on_proxyless(protos, scenario) == ["user-agent", "x-own"]
 
 
 # Options
@@ -290,11 +290,11 @@ async def test_malformed_options_are_refused_with_grpcios_exceptions(
 
 
 async def test_option_counts_when_its_name_is_bytes(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         channel = stage.open(options=[(b"grpc.max_send_message_length", 1)])
         return (await outcome_of(stage.greeter_on(channel).SayHello(stage.hello())))[1]
 
-    assert await both(story) is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert await both(scenario) is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 async def test_user_agent_has_all_parts_of_the_application_in_their_order(both: Both) -> None:
@@ -305,21 +305,21 @@ async def test_user_agent_has_all_parts_of_the_application_in_their_order(both: 
         ("grpc.secondary_user_agent", "s/2"),
     ]
 
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         channel = stage.open(options=options)
         said = (await stage.greeter_on(channel).Describe(stage.hello())).user_agent
         before, _, after = said.partition("grpc-python-")
         return before, " ".join(after.split(" ")[-2:])
 
-    assert await both(story) == ("p/1 p/2 ", "s/1 s/2")
+    assert await both(scenario) == ("p/1 p/2 ", "s/1 s/2")
 
 
 async def test_user_agent_names_this_package(protos: Protos) -> None:
-    async def story(stage: Stage) -> object:
+    async def scenario(stage: Stage) -> object:
         return (await stage.greeter.Describe(stage.hello())).user_agent
 
     expected = f"grpc-python-proxyless/{proxyless.__version__}"
-    assert await on_ours(protos, story) == expected
+    assert await on_proxyless(protos, scenario) == expected
 
 
 # The loop
@@ -329,13 +329,13 @@ def loop_of(channel: Untyped) -> Untyped:
     return channel._loop  # noqa: SLF001 - grpcio's name, which applications read
 
 
-async def test_channel_tells_its_loop(both: Both) -> None:
-    async def story(stage: Stage) -> object:
+async def test_channel_has_its_loop(both: Both) -> None:
+    async def scenario(stage: Stage) -> object:
         before = loop_of(stage.channel) is asyncio.get_running_loop()
         await collect(stage.guide.ListPlaces(stage.way(1)))
         return before, loop_of(stage.channel) is asyncio.get_running_loop()
 
-    assert await both(story) == (True, True)
+    assert await both(scenario) == (True, True)
 
 
 def test_channel_has_a_loop_attribute_before_there_is_a_loop() -> None:

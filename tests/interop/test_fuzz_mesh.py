@@ -24,7 +24,8 @@ SECONDS = 8.0
 RPCS_MIN = 800
 
 
-async def test_our_client_does_as_well_as_grpcios_when_a_mesh_changes(tmp_path: Path) -> None:
+@pytest.mark.rerun("compares the RPCs of two processes in a mesh that changes on real time")
+async def test_proxyless_fails_no_more_rpcs_than_grpcio_when_a_mesh_changes(tmp_path: Path) -> None:
     plan = make_plan(SEED, SECONDS)
     try:
         run = await run_seed(plan, tmp_path)

@@ -1,6 +1,6 @@
-"""Do we follow a control plane that is go-control-plane's: the one in examples/go-control-plane?
+"""Our client with go-control-plane: examples/go-control-plane as a process.
 
-It needs Go, and once the network for its modules; without them these tests are skipped.
+It needs Go, and at first the network for its modules; without them these tests are skipped.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import proxyless
-from tests.interop.mesh_world import ROOT, WHO, backends
-from tests.transport_world import PATIENCE_S
+from tests.worlds.grpcio_peers import ROOT, WHERE, backends
+from tests.worlds.transports import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
 SOURCE = ROOT / "examples" / "go-control-plane"
-# Compiling Envoy's API takes a minute where nobody has done it yet.
+# The first compilation of Envoy's API takes a minute.
 BUILD_S = 300
 NO_NETWORK = ("dial tcp", "lookup ", "connection refused", "i/o timeout", "requires go >= ")
 
@@ -61,7 +61,7 @@ class GoControlPlane:
             return (await self.process.stdout.readline()).decode().strip()
 
     async def serve(self, backend: int) -> str:
-        """Make it serve this one, from 1; what it says."""
+        """Make it serve this backend, from 1; returns its output."""
         assert self.process.stdin is not None, "the input is a pipe"
         self.process.stdin.write(f"{backend}\n".encode())
         return await self.line()
@@ -100,16 +100,16 @@ async def test_a_client_follows_its_snapshots(binary: Path) -> None:
         go_control_plane(binary, first.address, second.address) as plane,
         proxyless.aio.insecure_channel("xds:///greeter", bootstrap=plane.bootstrap) as channel,
     ):
-        who = channel.unary_unary(WHO)
+        who = channel.unary_unary(WHERE)
         assert await who(b"", timeout=PATIENCE_S) == b"first"
         for version, (number, name) in enumerate(((2, b"second"), (1, b"first")), start=2):
             assert (await plane.serve(number)).startswith(f"version {version}: ")
             async with asyncio.timeout(PATIENCE_S):
                 while await who(b"", timeout=PATIENCE_S) != name:
                     pass
-        # It says what a client refuses; there was nothing.
+        # It prints NACKs; there were none.
         plane.process.stdin.close()  # type: ignore[union-attr]
         assert await plane.line() == ""
         assert await plane.process.wait() == 0
-        # What it said last stays in force.
+        # The last config stays in use.
         assert await who(b"", timeout=PATIENCE_S) == b"first"

@@ -23,7 +23,7 @@ from tests.interop.grpcio_clients import (
     Outcome,
     SyncClient,
 )
-from tests.transport_world import AUTHORITY, PATIENCE_S, SERVICE, until
+from tests.worlds.transports import AUTHORITY, PATIENCE_S, SERVICE, until
 
 MIB = 1024 * 1024
 ANY_PORT = IpAddress("127.0.0.1", 0)
@@ -33,7 +33,7 @@ Open = Callable[..., Awaitable[GrpcioClient]]
 
 
 @dataclass
-class World:
+class OurServerWorld:
     """Our server with a test service; metadata steers what its methods do."""
 
     server: Server
@@ -46,7 +46,7 @@ class World:
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def echo(self, call: ServerCall) -> Status:
-        """Send back what came: messages, metadata, and the status asked for."""
+        """Echo messages and metadata, and end with the requested status."""
         self.requests.append(call.request.metadata)
         self.encodings.append(call.request.encoding)
         self.timeouts_s.append(call.request.timeout_s)
@@ -96,9 +96,9 @@ class World:
         raise LookupError("a bug of the method")
 
 
-def make_world(limits: Limits | None = None) -> World:
+def make_world(limits: Limits | None = None) -> OurServerWorld:
     methods: dict[str, Callable[[ServerCall], Awaitable[Status | None]]] = {}
-    world = World(Server(methods, limits))
+    world = OurServerWorld(Server(methods, limits))
     for method in (
         world.echo, world.collect, world.repeat, world.wait, world.hang, world.read, world.crash
     ):  # fmt: skip
@@ -107,7 +107,7 @@ def make_world(limits: Limits | None = None) -> World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
+async def world() -> AsyncIterator[OurServerWorld]:
     world = make_world()
     yield world
     await world.server.close()
@@ -119,7 +119,9 @@ async def open_client(request: pytest.FixtureRequest) -> AsyncIterator[Open]:
     """Listen if the world does not yet, and open a channel of one kind to it."""
     clients: list[GrpcioClient] = []
 
-    async def open_client(world: World, address: object = None, **options: object) -> GrpcioClient:
+    async def open_client(
+        world: OurServerWorld, address: object = None, **options: object
+    ) -> GrpcioClient:
         target = address or await world.server.listen(ANY_PORT)
         client = CLIENTS[request.param](str(target), ChannelOptions(**options))  # type: ignore[arg-type]
         clients.append(client)
@@ -138,14 +140,16 @@ def expect_messages(outcome: Outcome, *messages: bytes) -> None:
 # Calls
 
 
-async def test_unary_calls_are_answered(world: World, open_client: Open) -> None:
+async def test_unary_calls_are_answered(world: OurServerWorld, open_client: Open) -> None:
     client = await open_client(world)
     for message in (b"", b"hello", bytes(range(256)) * 200):
         expect_messages(await client.call(UNARY_UNARY, "Echo", [message]), message)
     assert world.server.accepted == 1
 
 
-async def test_hundreds_of_calls_share_a_connection(world: World, open_client: Open) -> None:
+async def test_hundreds_of_calls_share_a_connection(
+    world: OurServerWorld, open_client: Open
+) -> None:
     client = await open_client(world)
     messages = [b"%d" % number for number in range(300)]
     outcomes = await asyncio.gather(
@@ -156,25 +160,29 @@ async def test_hundreds_of_calls_share_a_connection(world: World, open_client: O
     assert world.server.accepted == 1
 
 
-async def test_clients_stream_thousands_of_messages(world: World, open_client: Open) -> None:
+async def test_clients_stream_thousands_of_messages(
+    world: OurServerWorld, open_client: Open
+) -> None:
     client = await open_client(world)
     outcome = await client.call(STREAM_UNARY, "Collect", [bytes(100)] * 2000)
     expect_messages(outcome, b"2000 200000")
 
 
-async def test_the_server_streams_thousands_of_messages(world: World, open_client: Open) -> None:
+async def test_the_server_streams_thousands_of_messages(
+    world: OurServerWorld, open_client: Open
+) -> None:
     client = await open_client(world)
     outcome = await client.call(UNARY_STREAM, "Repeat", [b"2000 50"])
     expect_messages(outcome, *(n.to_bytes(4, "big").ljust(50, b"r") for n in range(2000)))
 
 
-async def test_both_stream_thousands_of_messages(world: World, open_client: Open) -> None:
+async def test_both_stream_thousands_of_messages(world: OurServerWorld, open_client: Open) -> None:
     client = await open_client(world)
     messages = [b"%d" % number for number in range(1000)]
     expect_messages(await client.call(STREAM_STREAM, "Echo", messages), *messages)
 
 
-async def test_streams_may_be_empty(world: World, open_client: Open) -> None:
+async def test_streams_may_be_empty(world: OurServerWorld, open_client: Open) -> None:
     client = await open_client(world)
     expect_messages(await client.call(STREAM_UNARY, "Collect", []), b"0 0")
     expect_messages(await client.call(UNARY_STREAM, "Repeat", [b"0 0"]))
@@ -198,7 +206,9 @@ def picked(metadata: Metadata, prefix: str) -> list[tuple[str, str | bytes]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_metadata_travels_both_ways(world: World, open_client: Open, kind: str) -> None:
+async def test_metadata_travels_both_ways(
+    world: OurServerWorld, open_client: Open, kind: str
+) -> None:
     client = await open_client(world)
     sent = tuple((prefix + key, value) for prefix in ("x-", "t-") for key, value in PAIRS)
     outcome = await client.call(kind, "Echo", [b"m"], metadata=sent)
@@ -208,7 +218,9 @@ async def test_metadata_travels_both_ways(world: World, open_client: Open, kind:
     assert picked(outcome.trailing, "") == picked(sent, "t-")
 
 
-async def test_the_transports_own_headers_are_no_metadata(world: World, open_client: Open) -> None:
+async def test_the_transports_own_headers_are_no_metadata(
+    world: OurServerWorld, open_client: Open
+) -> None:
     client = await open_client(world)
     await client.call(UNARY_UNARY, "Echo", [b""], metadata=(("mine", "1"),))
     assert [key for key, _ in world.requests[0]] == ["user-agent", "mine"]
@@ -220,7 +232,7 @@ DETAILS = 'käse "日本語" 🚀 100% %41 a/b?c\ttab\nline'
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("head", [(), (("no-head", "1"),)], ids=["head", "trailers only"])
 async def test_a_status_arrives_with_details_and_metadata(
-    world: World, open_client: Open, kind: str, head: Metadata
+    world: OurServerWorld, open_client: Open, kind: str, head: Metadata
 ) -> None:
     async def fail(call: ServerCall) -> Status:
         async for _ in call:
@@ -243,7 +255,7 @@ async def test_a_status_arrives_with_details_and_metadata(
     await server.close()
 
 
-async def test_messages_come_before_a_bad_status(world: World, open_client: Open) -> None:
+async def test_messages_come_before_a_bad_status(world: OurServerWorld, open_client: Open) -> None:
     client = await open_client(world)
     metadata: Metadata = (("code", "11"), ("details", "no more"))
     outcome = await client.call(STREAM_STREAM, "Echo", [b"1", b"2"], metadata=metadata)
@@ -251,17 +263,19 @@ async def test_messages_come_before_a_bad_status(world: World, open_client: Open
     assert (outcome.code, outcome.details) == (grpc.StatusCode.OUT_OF_RANGE, "no more")
 
 
-async def test_an_unknown_method_is_unimplemented(world: World, open_client: Open) -> None:
+async def test_an_unknown_method_is_unimplemented(world: OurServerWorld, open_client: Open) -> None:
     client = await open_client(world)
-    # On asyncio, grpcio gives up a stream of requests that is ended while it is sending: then it
-    # says "Internal error from Core", whoever the server is.
+    # On asyncio, a request stream of grpcio that ends while it is sending fails with
+    # "Internal error from Core", with any server.
     for kind in KINDS if isinstance(client, SyncClient) else (UNARY_UNARY, UNARY_STREAM):
         outcome = await client.call(kind, "Nowhere", [b""])
         assert outcome.code is grpc.StatusCode.UNIMPLEMENTED
         assert outcome.details == "no method '/test.Service/Nowhere' here"
 
 
-async def test_a_method_that_raises_is_an_internal_error(world: World, open_client: Open) -> None:
+async def test_a_method_that_raises_is_an_internal_error(
+    world: OurServerWorld, open_client: Open
+) -> None:
     raised: list[object] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: raised.append(context.get("exception")))
@@ -271,15 +285,16 @@ async def test_a_method_that_raises_is_an_internal_error(world: World, open_clie
     assert outcome.details == "the method raised an exception"
 
 
-async def test_the_server_knows_the_timeout(world: World, open_client: Open) -> None:
+async def test_server_gets_the_timeout(world: OurServerWorld, open_client: Open) -> None:
     client = await open_client(world)
     await client.call(UNARY_UNARY, "Echo", [b""], timeout_s=10.0)
     assert world.timeouts_s[0] == pytest.approx(10.0, abs=2.0)
 
 
+@pytest.mark.rerun("has a deadline of milliseconds, before which the RPC must reach the server")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_method_is_cancelled_at_the_clients_deadline(
-    world: World, open_client: Open, kind: str
+    world: OurServerWorld, open_client: Open, kind: str
 ) -> None:
     client = await open_client(world)
     expect_messages(await client.call(UNARY_UNARY, "Echo", [b"warm"]), b"warm")
@@ -296,8 +311,8 @@ async def test_a_method_is_cancelled_at_the_clients_deadline(
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_we_compress_is_understood(
-    world: World, open_client: Open, kind: str, encoding: str
+async def test_compressed_responses_are_decoded(
+    world: OurServerWorld, open_client: Open, kind: str, encoding: str
 ) -> None:
     client = await open_client(world)
     metadata: Metadata = (("encoding", encoding),)
@@ -310,7 +325,11 @@ async def test_what_we_compress_is_understood(
 )
 @pytest.mark.parametrize("kind", KINDS)
 async def test_what_a_client_compresses_is_understood(
-    world: World, open_client: Open, kind: str, compression: grpc.Compression, encoding: str
+    world: OurServerWorld,
+    open_client: Open,
+    kind: str,
+    compression: grpc.Compression,
+    encoding: str,
 ) -> None:
     client = await open_client(world, compression=compression)
     expect_messages(await client.call(kind, "Echo", [bytes(9999)]), bytes(9999))
@@ -330,7 +349,7 @@ async def test_messages_of_many_mebibytes_travel_both_ways(open_client: Open) ->
 
 
 async def test_a_message_over_the_limit_is_refused_and_its_method_cancelled(
-    world: World, open_client: Open
+    world: OurServerWorld, open_client: Open
 ) -> None:
     client = await open_client(world, options=ANY_SIZE)
     outcome = await client.call(UNARY_UNARY, "Read", [bytes(4 * MIB + 1)])
@@ -341,7 +360,7 @@ async def test_a_message_over_the_limit_is_refused_and_its_method_cancelled(
     assert world.server.accepted == 1
 
 
-async def test_clients_respect_our_limit_of_streams(open_client: Open) -> None:
+async def test_clients_respect_the_servers_limit_of_streams(open_client: Open) -> None:
     world = make_world(Limits(concurrent_streams_max=10))
     client = await open_client(world)
     messages = [b"%d" % number for number in range(30)]
@@ -354,7 +373,8 @@ async def test_clients_respect_our_limit_of_streams(open_client: Open) -> None:
     await world.server.close()
 
 
-async def test_keepalive_of_a_client_is_answered(world: World, open_client: Open) -> None:
+@pytest.mark.rerun("grpcio's client limits the time of each PING")
+async def test_keepalive_of_a_client_is_answered(world: OurServerWorld, open_client: Open) -> None:
     eager = (
         ("grpc.keepalive_time_ms", 20),
         ("grpc.keepalive_timeout_ms", 2000),
@@ -374,7 +394,7 @@ async def test_keepalive_of_a_client_is_answered(world: World, open_client: Open
 
 
 async def test_draining_lets_calls_finish_and_sends_clients_elsewhere(
-    world: World, open_client: Open
+    world: OurServerWorld, open_client: Open
 ) -> None:
     client = await open_client(world)
     call = asyncio.ensure_future(client.call(UNARY_UNARY, "Wait", [b"work"]))
@@ -388,7 +408,9 @@ async def test_draining_lets_calls_finish_and_sends_clients_elsewhere(
     await until(lambda: not world.server.connections, "the connection to close")
 
 
-async def test_closing_ends_calls_with_unavailable(world: World, open_client: Open) -> None:
+async def test_closing_ends_calls_with_unavailable(
+    world: OurServerWorld, open_client: Open
+) -> None:
     client = await open_client(world)
     call = asyncio.ensure_future(client.call(UNARY_UNARY, "Hang", [b""]))
     await until(lambda: world.running == 1, "the call")
@@ -412,7 +434,7 @@ NAMED = (("grpc.ssl_target_name_override", AUTHORITY),)
 
 @pytest.mark.parametrize("with_identity", [False, True], ids=["server", "both"])
 async def test_calls_run_over_tls(
-    world: World, open_client: Open, authority: CertificateAuthority, with_identity: bool
+    world: OurServerWorld, open_client: Open, authority: CertificateAuthority, with_identity: bool
 ) -> None:
     client_roots = authority.certificate_pem if with_identity else None
     tls = server_context(*authority.issue([AUTHORITY]), client_roots)
@@ -423,8 +445,8 @@ async def test_calls_run_over_tls(
         expect_messages(await client.call(kind, "Echo", [bytes(100_000)]), bytes(100_000))
 
 
-async def test_a_client_that_does_not_trust_us_is_gone_without_a_trace(
-    world: World, open_client: Open, authority: CertificateAuthority
+async def test_client_that_rejects_the_certificate_leaves_no_connection(
+    world: OurServerWorld, open_client: Open, authority: CertificateAuthority
 ) -> None:
     tls = server_context(*CertificateAuthority("stranger").issue([AUTHORITY]))
     address = await world.server.listen(ANY_PORT, tls=tls)
@@ -436,8 +458,8 @@ async def test_a_client_that_does_not_trust_us_is_gone_without_a_trace(
         await world.server.close()
 
 
-async def test_a_client_without_a_certificate_is_refused_where_one_is_wanted(
-    world: World, open_client: Open, authority: CertificateAuthority
+async def test_client_without_a_required_certificate_is_rejected(
+    world: OurServerWorld, open_client: Open, authority: CertificateAuthority
 ) -> None:
     tls = server_context(*authority.issue([AUTHORITY]), authority.certificate_pem)
     address = await world.server.listen(ANY_PORT, tls=tls)

@@ -1,4 +1,4 @@
-"""Do the client stubs of grpcio's own packages work on our channel, unchanged?"""
+"""Client stubs of grpcio's own packages on our channel."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
 from tests.interop.drop_in import STACKS, Untyped, collect, outcome_of, stop_server
-from tests.transport_world import PATIENCE_S
+from tests.worlds.transports import PATIENCE_S
 
 GREETER = "proxyless.test.helloworld.Greeter"
 STATUSES = health_pb2.HealthCheckResponse
@@ -44,7 +44,7 @@ async def services() -> AsyncIterator[Services]:
 
 @pytest.fixture(params=STACKS)
 async def channel(request: pytest.FixtureRequest, services: Services) -> AsyncIterator[Untyped]:
-    """Of each stack: what holds on grpcio's holds on ours."""
+    """A channel of each stack."""
     async with STACKS[request.param].insecure_channel(services.target) as channel:
         yield channel
 
@@ -92,7 +92,7 @@ async def test_services_are_listed(channel: Untyped) -> None:
     assert names == {GREETER, health.SERVICE_NAME, reflection.SERVICE_NAME}
 
 
-async def test_files_are_asked_for_one_after_the_other(channel: Untyped) -> None:
+async def test_reflection_requests_are_answered_in_order(channel: Untyped) -> None:
     stub = reflection_pb2_grpc.ServerReflectionStub(channel)
     info = stub.ServerReflectionInfo()
     async with asyncio.timeout(PATIENCE_S):

@@ -14,9 +14,9 @@ from proxyless.transport import ClientTransport, KeepaliveConfig, TransportOptio
 from proxyless.wire import Limits, compress
 from tests.interop.backends import Backend, backend_process
 from tests.interop.conftest import Serve
-from tests.transport_world import (
+from tests.worlds.transports import (
     PATIENCE_S,
-    Client,
+    TransportClient,
     encode,
     expect_reply,
     expect_status,
@@ -32,7 +32,7 @@ ANY_SIZE = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_len
 EVERY_BYTE = bytes(range(256))
 
 
-async def connect(client: Client, backend: Backend, **limits: int) -> ClientTransport:
+async def connect(client: TransportClient, backend: Backend, **limits: int) -> ClientTransport:
     return await client.connect(backend.address, TransportOptions(limits=Limits(**limits)))
 
 
@@ -40,14 +40,16 @@ async def connect(client: Client, backend: Backend, **limits: int) -> ClientTran
 
 
 @pytest.mark.parametrize("message", [b"", b"hello", EVERY_BYTE * 100])
-async def test_a_unary_call_is_answered(client: Client, serve: Serve, message: bytes) -> None:
+async def test_a_unary_call_is_answered(
+    client: TransportClient, serve: Serve, message: bytes
+) -> None:
     transport = await connect(client, await serve())
     call = UnaryCall(transport, encode("Echo"), message)
     assert await expect_reply(call) == message
 
 
 async def test_unary_calls_follow_each_other_on_one_connection(
-    client: Client, serve: Serve
+    client: TransportClient, serve: Serve
 ) -> None:
     transport = await connect(client, await serve())
     for number in range(200):
@@ -56,7 +58,7 @@ async def test_unary_calls_follow_each_other_on_one_connection(
 
 
 async def test_unary_calls_run_beside_each_other_on_one_connection(
-    client: Client, serve: Serve
+    client: TransportClient, serve: Serve
 ) -> None:
     transport = await connect(client, await serve())
     messages = [b"%d" % number for number in range(300)]
@@ -64,7 +66,9 @@ async def test_unary_calls_run_beside_each_other_on_one_connection(
     assert [await expect_reply(call) for call in calls] == messages
 
 
-async def test_a_client_streams_thousands_of_messages(client: Client, serve: Serve) -> None:
+async def test_a_client_streams_thousands_of_messages(
+    client: TransportClient, serve: Serve
+) -> None:
     transport = await connect(client, await serve())
     call = StreamingCall(transport, encode("Collect"))
     for number in range(3000):
@@ -73,7 +77,7 @@ async def test_a_client_streams_thousands_of_messages(client: Client, serve: Ser
     assert await read_all(call) == [b"3000 %d" % (30 * sum(range(100)))]
 
 
-async def test_a_client_may_stream_nothing(client: Client, serve: Serve) -> None:
+async def test_request_stream_may_be_empty(client: TransportClient, serve: Serve) -> None:
     transport = await connect(client, await serve())
     call = StreamingCall(transport, encode("Collect"))
     call.close_sending()
@@ -81,7 +85,7 @@ async def test_a_client_may_stream_nothing(client: Client, serve: Serve) -> None
 
 
 async def test_a_server_streams_thousands_of_messages_in_order(
-    client: Client, serve: Serve
+    client: TransportClient, serve: Serve
 ) -> None:
     transport = await connect(client, await serve())
     call = StreamingCall(transport, encode("Repeat"))
@@ -91,14 +95,14 @@ async def test_a_server_streams_thousands_of_messages_in_order(
     assert {len(each) for each in messages} == {50}
 
 
-async def test_a_server_may_stream_nothing(client: Client, serve: Serve) -> None:
+async def test_response_stream_may_be_empty(client: TransportClient, serve: Serve) -> None:
     transport = await connect(client, await serve())
     call = StreamingCall(transport, encode("Repeat"))
     await call.write(b"0 0", end_stream=True)
     assert await read_all(call) == []
 
 
-async def test_client_and_server_take_turns(client: Client, serve: Serve) -> None:
+async def test_client_and_server_take_turns(client: TransportClient, serve: Serve) -> None:
     transport = await connect(client, await serve())
     call = StreamingCall(transport, encode("PingPong"))
     async with asyncio.timeout(PATIENCE_S):
@@ -109,7 +113,9 @@ async def test_client_and_server_take_turns(client: Client, serve: Serve) -> Non
     assert await read_all(call) == []
 
 
-async def test_client_and_server_stream_at_the_same_time(client: Client, serve: Serve) -> None:
+async def test_client_and_server_stream_at_the_same_time(
+    client: TransportClient, serve: Serve
+) -> None:
     transport = await connect(client, await serve())
     call = StreamingCall(transport, encode("PingPong"))
     messages = [(b"%d " % number) * 20 for number in range(3000)]
@@ -148,7 +154,9 @@ def picked(metadata: Metadata, prefix: str) -> list[tuple[str, str | bytes]]:
     return sorted((pair for pair in metadata if pair[0].startswith(prefix)), key=lambda p: p[0])
 
 
-async def test_metadata_travels_both_ways_on_a_unary_call(client: Client, serve: Serve) -> None:
+async def test_metadata_travels_both_ways_on_a_unary_call(
+    client: TransportClient, serve: Serve
+) -> None:
     backend = await serve()
     transport = await connect(client, backend)
     sent = prefixed("x-") + prefixed("t-")
@@ -162,7 +170,9 @@ async def test_metadata_travels_both_ways_on_a_unary_call(client: Client, serve:
     assert picked(end.trailers, "x-") == []
 
 
-async def test_metadata_travels_both_ways_on_a_stream(client: Client, serve: Serve) -> None:
+async def test_metadata_travels_both_ways_on_a_stream(
+    client: TransportClient, serve: Serve
+) -> None:
     backend = await serve()
     transport = await connect(client, backend)
     sent = prefixed("x-") + prefixed("t-")
@@ -176,7 +186,7 @@ async def test_metadata_travels_both_ways_on_a_stream(client: Client, serve: Ser
     assert picked(end.trailers, "t-") == picked(sent, "t-")
 
 
-async def test_a_failed_call_has_trailing_metadata(client: Client, serve: Serve) -> None:
+async def test_a_failed_call_has_trailing_metadata(client: TransportClient, serve: Serve) -> None:
     transport = await connect(client, await serve())
     metadata: Metadata = (("code", "5"), ("t-why", "gone"), ("t-why-bin", EVERY_BYTE))
     end = await finish(UnaryCall(transport, encode("Fail", metadata=metadata), b""))
@@ -184,14 +194,14 @@ async def test_a_failed_call_has_trailing_metadata(client: Client, serve: Serve)
     assert picked(end.trailers, "t-") == [("t-why", "gone"), ("t-why-bin", EVERY_BYTE)]
 
 
-async def test_the_server_sees_who_calls(client: Client, serve: Serve) -> None:
+async def test_server_gets_the_user_agent(client: TransportClient, serve: Serve) -> None:
     backend = await serve()
     transport = await connect(client, backend)
     await expect_reply(UnaryCall(transport, encode("Echo"), b""))
     assert ("user-agent", "proxyless") in backend.seen.metadata[0]
 
 
-async def test_metadata_of_many_kilobytes_arrives(client: Client, serve: Serve) -> None:
+async def test_metadata_of_many_kilobytes_arrives(client: TransportClient, serve: Serve) -> None:
     backend = await serve(options=[("grpc.max_metadata_size", 256 * 1024)])
     transport = await connect(client, backend, header_list_bytes_max=256 * 1024)
     sent: Metadata = (("x-large", "v" * 100_000), ("t-large-bin", EVERY_BYTE * 200))
@@ -202,8 +212,8 @@ async def test_metadata_of_many_kilobytes_arrives(client: Client, serve: Serve) 
     assert picked(end.trailers, "t-") == [sent[1]]
 
 
-async def test_more_metadata_than_we_allow_fails_the_call_but_not_the_connection(
-    client: Client, serve: Serve
+async def test_metadata_over_the_limit_fails_the_call_but_not_the_connection(
+    client: TransportClient, serve: Serve
 ) -> None:
     backend = await serve(options=[("grpc.max_metadata_size", 256 * 1024)])
     transport = await connect(client, backend, header_list_bytes_max=8 * 1024)
@@ -216,27 +226,30 @@ async def test_more_metadata_than_we_allow_fails_the_call_but_not_the_connection
 # Time
 
 
-async def test_the_server_knows_the_deadline(client: Client, serve: Serve) -> None:
+async def test_server_gets_the_deadline(client: TransportClient, serve: Serve) -> None:
     transport = await connect(client, await serve())
     reply = await expect_reply(UnaryCall(transport, encode("TimeLeft", timeout_s=30.0), b""))
     assert 20.0 < float(reply) <= 30.0
 
 
-async def test_without_a_timeout_the_server_knows_no_deadline(client: Client, serve: Serve) -> None:
+async def test_server_has_no_deadline_without_a_timeout(
+    client: TransportClient, serve: Serve
+) -> None:
     transport = await connect(client, await serve())
     reply = await expect_reply(UnaryCall(transport, encode("TimeLeft"), b""))
-    # Threads are told of the end of time instead of None.
+    # On threads it is the maximum time instead of None.
     assert reply == b"None" or float(reply) > 1e9
 
 
-async def test_at_our_deadline_the_call_ends_here_and_at_the_server(
-    client: Client, serve: Serve
+@pytest.mark.rerun("has a deadline of milliseconds, before which the RPC must reach the server")
+async def test_call_ends_at_client_and_server_at_the_deadline(
+    client: TransportClient, serve: Serve
 ) -> None:
     backend = await serve()
     transport = await connect(client, backend)
-    # The server is not told of the deadline: it learns the end from RST_STREAM.
+    # The deadline is not sent to the server, which is notified by RST_STREAM.
     timeout_s = 0.3
-    while not backend.seen.started:  # On a busy machine the first may not get there in time.
+    while not backend.seen.started:  # On a busy machine the first call may be too late.
         call = UnaryCall(transport, encode("Hang"), b"", timeout_s=timeout_s)
         await expect_status(call, StatusCode.DEADLINE_EXCEEDED, "deadline exceeded")
         timeout_s *= 2
@@ -244,7 +257,8 @@ async def test_at_our_deadline_the_call_ends_here_and_at_the_server(
     assert await expect_reply(UnaryCall(transport, encode("Echo"), b"next")) == b"next"
 
 
-async def test_a_deadline_ends_a_stream_too(client: Client, serve: Serve) -> None:
+@pytest.mark.rerun("has a deadline of milliseconds, before which the RPC must reach the server")
+async def test_stream_ends_at_the_deadline(client: TransportClient, serve: Serve) -> None:
     backend = await serve()
     transport = await connect(client, backend)
     call = StreamingCall(transport, encode("PingPong", timeout_s=0.1), timeout_s=0.1)
@@ -257,7 +271,7 @@ async def test_a_deadline_ends_a_stream_too(client: Client, serve: Serve) -> Non
 DETAILS = 'käse "日本語" 🚀 100% %41 a/b?c\ttab\nline'
 
 
-async def test_every_status_arrives_with_its_details(client: Client, serve: Serve) -> None:
+async def test_every_status_arrives_with_its_details(client: TransportClient, serve: Serve) -> None:
     transport = await connect(client, await serve())
     for code in list(StatusCode)[1:]:
         block = encode("Fail", metadata=(("code", str(int(code))),))
@@ -266,19 +280,23 @@ async def test_every_status_arrives_with_its_details(client: Client, serve: Serv
         assert not end.is_unprocessed
 
 
-async def test_an_unknown_method_is_unimplemented(client: Client, serve: Serve) -> None:
+async def test_an_unknown_method_is_unimplemented(client: TransportClient, serve: Serve) -> None:
     transport = await connect(client, await serve())
     await expect_status(UnaryCall(transport, encode("Nowhere"), b""), StatusCode.UNIMPLEMENTED)
 
 
-async def test_a_server_may_refuse_before_the_client_is_done(client: Client, serve: Serve) -> None:
+async def test_server_may_end_a_call_before_the_client_is_done(
+    client: TransportClient, serve: Serve
+) -> None:
     transport = await connect(client, await serve())
     call = StreamingCall(transport, encode("Refuse"))
     await expect_status(call, StatusCode.PERMISSION_DENIED, "not for you")
     await call.write(b"too late")  # Void.
 
 
-async def test_thousands_of_refused_streams_are_no_flood(client: Client, serve: Serve) -> None:
+async def test_thousands_of_refused_streams_are_no_flood(
+    client: TransportClient, serve: Serve
+) -> None:
     transport = await connect(client, await serve())
     for _ in range(15):
         calls = [StreamingCall(transport, encode("Refuse")) for _ in range(100)]
@@ -300,7 +318,7 @@ async def test_thousands_of_refused_streams_are_no_flood(client: Client, serve: 
     ids=["identity", "gzip", "deflate"],
 )
 async def test_what_a_server_compressed_is_understood(
-    client: Client, serve: Serve, compression: grpc.Compression, encoding: str
+    client: TransportClient, serve: Serve, compression: grpc.Compression, encoding: str
 ) -> None:
     transport = await connect(client, await serve(compression=compression))
     call = UnaryCall(transport, encode("Grow"), b"100000")
@@ -309,7 +327,7 @@ async def test_what_a_server_compressed_is_understood(
     assert call.head.encoding == encoding
 
 
-async def test_a_compressed_stream_is_understood(client: Client, serve: Serve) -> None:
+async def test_a_compressed_stream_is_understood(client: TransportClient, serve: Serve) -> None:
     transport = await connect(client, await serve(compression=grpc.Compression.Gzip))
     call = StreamingCall(transport, encode("Repeat"))
     await call.write(b"100 5000", end_stream=True)
@@ -319,8 +337,8 @@ async def test_a_compressed_stream_is_understood(client: Client, serve: Serve) -
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-async def test_a_server_understands_what_we_compressed(
-    client: Client, serve: Serve, encoding: str
+async def test_server_decodes_compressed_requests(
+    client: TransportClient, serve: Serve, encoding: str
 ) -> None:
     transport = await connect(client, await serve())
     call = StreamingCall(transport, encode("Collect", encoding=encoding))
@@ -334,7 +352,7 @@ async def test_a_server_understands_what_we_compressed(
 
 
 async def test_a_message_of_the_limit_is_taken_and_one_byte_more_is_not(
-    client: Client, serve: Serve
+    client: TransportClient, serve: Serve
 ) -> None:
     transport = await connect(client, await serve(options=ANY_SIZE))
     call = UnaryCall(transport, encode("Grow"), b"%d" % (4 * MIB))
@@ -345,8 +363,8 @@ async def test_a_message_of_the_limit_is_taken_and_one_byte_more_is_not(
     assert await expect_reply(UnaryCall(transport, encode("Echo"), b"next")) == b"next"
 
 
-async def test_a_small_message_that_unpacks_to_too_much_is_not_taken(
-    client: Client, serve: Serve
+async def test_small_message_that_decompresses_over_the_limit_is_rejected(
+    client: TransportClient, serve: Serve
 ) -> None:
     backend = await serve(compression=grpc.Compression.Gzip, options=ANY_SIZE)
     transport = await connect(client, backend)
@@ -354,14 +372,16 @@ async def test_a_small_message_that_unpacks_to_too_much_is_not_taken(
     await expect_status(call, StatusCode.RESOURCE_EXHAUSTED, "Received message larger than max")
 
 
-async def test_a_larger_message_is_taken_where_it_is_allowed(client: Client, serve: Serve) -> None:
+async def test_larger_message_is_accepted_when_the_limit_allows_it(
+    client: TransportClient, serve: Serve
+) -> None:
     transport = await connect(client, await serve(options=ANY_SIZE), message_bytes_max=9 * MIB)
     call = UnaryCall(transport, encode("Grow"), b"%d" % (9 * MIB))
     assert len(await expect_reply(call)) == 9 * MIB
 
 
-async def test_a_message_too_large_for_the_server_is_its_to_refuse(
-    client: Client, serve: Serve
+async def test_server_rejects_a_message_over_its_limit(
+    client: TransportClient, serve: Serve
 ) -> None:
     transport = await connect(client, await serve())
     call = UnaryCall(transport, encode("Echo"), bytes(4 * MIB + 1))
@@ -369,13 +389,17 @@ async def test_a_message_too_large_for_the_server_is_its_to_refuse(
     assert await expect_reply(UnaryCall(transport, encode("Echo"), b"next")) == b"next"
 
 
-async def test_messages_of_many_mebibytes_travel_both_ways(client: Client, serve: Serve) -> None:
+async def test_messages_of_many_mebibytes_travel_both_ways(
+    client: TransportClient, serve: Serve
+) -> None:
     transport = await connect(client, await serve(options=ANY_SIZE), message_bytes_max=16 * MIB)
     message = os.urandom(MIB) * 10
     assert await expect_reply(UnaryCall(transport, encode("Echo"), message)) == message
 
 
-async def test_large_and_small_calls_share_a_connection(client: Client, serve: Serve) -> None:
+async def test_large_and_small_calls_share_a_connection(
+    client: TransportClient, serve: Serve
+) -> None:
     transport = await connect(client, await serve(options=ANY_SIZE))
     message = os.urandom(MIB) * 3
     large = [UnaryCall(transport, encode("Echo"), message) for _ in range(4)]
@@ -386,7 +410,7 @@ async def test_large_and_small_calls_share_a_connection(client: Client, serve: S
 
 
 async def test_many_mebibytes_stream_both_ways_at_the_same_time(
-    client: Client, serve: Serve
+    client: TransportClient, serve: Serve
 ) -> None:
     transport = await connect(client, await serve())
     call = StreamingCall(transport, encode("PingPong"))
@@ -419,7 +443,7 @@ async def reply_in_the_end(call: UnaryCall, transport: ClientTransport, message:
 
 
 async def test_calls_over_the_servers_limit_wait_for_their_turn(
-    client: Client, serve: Serve
+    client: TransportClient, serve: Serve
 ) -> None:
     backend = await serve(options=[("grpc.max_concurrent_streams", 10)])
     transport = await connect(client, backend)
@@ -433,7 +457,10 @@ async def test_calls_over_the_servers_limit_wait_for_their_turn(
     assert backend.seen.running_max == 10
 
 
-async def test_a_waiting_call_can_be_cancelled_and_can_expire(client: Client, serve: Serve) -> None:
+@pytest.mark.rerun("has a deadline of milliseconds, before which the RPC must reach the server")
+async def test_a_waiting_call_can_be_cancelled_and_can_expire(
+    client: TransportClient, serve: Serve
+) -> None:
     backend = await serve(options=[("grpc.max_concurrent_streams", 1)])
     transport = await connect(client, backend)
     running, cancelled, late, last = (
@@ -453,7 +480,9 @@ async def test_a_waiting_call_can_be_cancelled_and_can_expire(client: Client, se
 # Cancelling
 
 
-async def test_a_server_sees_that_a_unary_call_is_cancelled(client: Client, serve: Serve) -> None:
+async def test_server_is_notified_when_a_unary_call_is_cancelled(
+    client: TransportClient, serve: Serve
+) -> None:
     backend = await serve()
     transport = await connect(client, backend)
     call = UnaryCall(transport, encode("Hang"), b"")
@@ -463,7 +492,9 @@ async def test_a_server_sees_that_a_unary_call_is_cancelled(client: Client, serv
     await until(lambda: backend.seen.cancelled, "the server to see the end")
 
 
-async def test_a_server_sees_that_an_open_stream_is_cancelled(client: Client, serve: Serve) -> None:
+async def test_server_is_notified_when_an_open_stream_is_cancelled(
+    client: TransportClient, serve: Serve
+) -> None:
     backend = await serve()
     transport = await connect(client, backend)
     call = StreamingCall(transport, encode("Listen"))
@@ -474,8 +505,8 @@ async def test_a_server_sees_that_an_open_stream_is_cancelled(client: Client, se
     await until(lambda: backend.seen.cancelled, "the server to see the end")
 
 
-async def test_a_server_that_is_sending_sees_that_the_call_is_cancelled(
-    client: Client, serve: Serve
+async def test_sending_server_is_notified_when_the_call_is_cancelled(
+    client: TransportClient, serve: Serve
 ) -> None:
     backend = await serve()
     transport = await connect(client, backend)
@@ -492,7 +523,7 @@ async def test_a_server_that_is_sending_sees_that_the_call_is_cancelled(
 
 
 async def test_a_storm_of_cancelled_calls_leaves_the_connection_usable(
-    client: Client, serve: Serve
+    client: TransportClient, serve: Serve
 ) -> None:
     transport = await connect(client, await serve())
     for wave in range(15):
@@ -508,7 +539,7 @@ async def test_a_storm_of_cancelled_calls_leaves_the_connection_usable(
 
 
 async def test_a_server_that_shuts_down_lets_running_calls_finish(
-    client: Client, serve: Serve
+    client: TransportClient, serve: Serve
 ) -> None:
     backend = await serve()
     transport = await connect(client, backend)
@@ -531,7 +562,7 @@ async def test_a_server_that_shuts_down_lets_running_calls_finish(
 
 
 async def test_an_idle_connection_closes_when_its_server_shuts_down(
-    client: Client, serve: Serve
+    client: TransportClient, serve: Serve
 ) -> None:
     backend = await serve()
     transport = await connect(client, backend)
@@ -542,7 +573,9 @@ async def test_an_idle_connection_closes_when_its_server_shuts_down(
     assert len(client.unusable) == 1
 
 
-async def test_a_server_that_stops_without_grace_ends_calls(client: Client, serve: Serve) -> None:
+async def test_a_server_that_stops_without_grace_ends_calls(
+    client: TransportClient, serve: Serve
+) -> None:
     backend = await serve()
     transport = await connect(client, backend)
     call = UnaryCall(transport, encode("Hang"), b"")
@@ -554,7 +587,7 @@ async def test_a_server_that_stops_without_grace_ends_calls(client: Client, serv
     assert len(client.unusable) == 1
 
 
-async def test_a_server_that_is_killed_ends_calls_with_unavailable(client: Client) -> None:
+async def test_a_server_that_is_killed_ends_calls_with_unavailable(client: TransportClient) -> None:
     with backend_process() as (process, address):
         transport = await client.connect(address)
         assert await expect_reply(UnaryCall(transport, encode("Echo"), b"alive")) == b"alive"
@@ -581,8 +614,9 @@ TOLERANT = (
 )
 
 
-async def test_keepalive_pings_are_answered_and_the_connection_lives(
-    client: Client, serve: Serve, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.rerun("limits the time of each PING")
+async def test_connection_stays_open_when_keepalive_pings_are_answered(
+    client: TransportClient, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = await serve(options=TOLERANT)
     keepalive = KeepaliveConfig(
@@ -596,7 +630,10 @@ async def test_keepalive_pings_are_answered_and_the_connection_lives(
     assert await expect_reply(UnaryCall(transport, encode("Echo"), b"alive")) == b"alive"
 
 
-async def test_a_server_that_is_pinged_too_often_says_so(client: Client, serve: Serve) -> None:
+@pytest.mark.rerun("grpcio's server counts PINGs by real time")
+async def test_server_sends_goaway_when_it_is_pinged_too_often(
+    client: TransportClient, serve: Serve
+) -> None:
     backend = await serve()
     keepalive = KeepaliveConfig(
         time_s=0.01, timeout_s=5.0, permit_without_calls=True, pings_without_data_max=0
@@ -607,7 +644,7 @@ async def test_a_server_that_is_pinged_too_often_says_so(client: Client, serve: 
     assert transport.has_pinged_too_often
 
 
-# Where servers listen
+# Addresses of servers
 
 ABSTRACT = (f"\0proxyless-interop-{os.getpid()}-{number}" for number in count())
 
@@ -625,8 +662,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
             return UnixAddress(next(ABSTRACT))
 
 
-async def test_a_server_is_reached_wherever_it_listens(
-    client: Client, serve: Serve, place: Address
+async def test_server_is_reached_at_every_kind_of_address(
+    client: TransportClient, serve: Serve, place: Address
 ) -> None:
     backend = await serve(place=place)
     transport = await client.connect(backend.address)

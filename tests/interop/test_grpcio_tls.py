@@ -1,4 +1,4 @@
-"""Our client and grpcio's servers over TLS: who is trusted, and what is said when nobody is."""
+"""Our client and grpcio's servers over TLS: verification, and its errors."""
 
 import asyncio
 import ssl
@@ -14,7 +14,7 @@ from proxyless.base import Address, UnixAddress
 from proxyless.transport import ClientTls, PeerCertificate, TransportOptions
 from tests.certificates import CertificateAuthority
 from tests.interop.conftest import Serve
-from tests.transport_world import AUTHORITY, Client, encode, expect_reply, read_all
+from tests.worlds.transports import AUTHORITY, TransportClient, encode, expect_reply, read_all
 
 ON_BOTH_LOOPS = True
 
@@ -39,7 +39,9 @@ def options(authority: CertificateAuthority, **tls: Any) -> TransportOptions:  #
     return TransportOptions(tls=ClientTls(root_certificates=authority.certificate_pem, **tls))
 
 
-async def expect_a_call(client: Client, address: Address, options: TransportOptions) -> None:
+async def expect_a_call(
+    client: TransportClient, address: Address, options: TransportOptions
+) -> None:
     """The connection is made, and it carries what it should."""
     transport = await client.connect(address, options, AUTHORITY)
     block = encode("Echo", scheme="https")
@@ -47,7 +49,7 @@ async def expect_a_call(client: Client, address: Address, options: TransportOpti
 
 
 async def test_calls_of_all_sizes_run_over_tls(
-    client: Client, serve: Serve, authority: CertificateAuthority, identity: Identity
+    client: TransportClient, serve: Serve, authority: CertificateAuthority, identity: Identity
 ) -> None:
     backend = await serve(credentials=credentials(identity))
     transport = await client.connect(backend.address, options(authority), AUTHORITY)
@@ -57,7 +59,7 @@ async def test_calls_of_all_sizes_run_over_tls(
 
 
 async def test_streams_run_over_tls(
-    client: Client, serve: Serve, authority: CertificateAuthority, identity: Identity
+    client: TransportClient, serve: Serve, authority: CertificateAuthority, identity: Identity
 ) -> None:
     backend = await serve(credentials=credentials(identity))
     transport = await client.connect(backend.address, options(authority), AUTHORITY)
@@ -74,8 +76,8 @@ async def test_streams_run_over_tls(
         assert await read_all(call) == [message] * 50
 
 
-async def test_an_authority_we_do_not_trust_is_refused(
-    client: Client, serve: Serve, authority: CertificateAuthority
+async def test_untrusted_authority_is_rejected(
+    client: TransportClient, serve: Serve, authority: CertificateAuthority
 ) -> None:
     stranger = CertificateAuthority("stranger")
     backend = await serve(credentials=credentials(stranger.issue([AUTHORITY])))
@@ -84,7 +86,7 @@ async def test_an_authority_we_do_not_trust_is_refused(
 
 
 async def test_another_name_is_refused(
-    client: Client, serve: Serve, authority: CertificateAuthority
+    client: TransportClient, serve: Serve, authority: CertificateAuthority
 ) -> None:
     backend = await serve(credentials=credentials(authority.issue(["other.test"])))
     reason = await client.refused(backend.address, options(authority), AUTHORITY)
@@ -93,7 +95,7 @@ async def test_another_name_is_refused(
 
 
 async def test_an_expired_certificate_is_refused(
-    client: Client, serve: Serve, authority: CertificateAuthority
+    client: TransportClient, serve: Serve, authority: CertificateAuthority
 ) -> None:
     identity = authority.issue([AUTHORITY], ends_in=timedelta(minutes=-1))
     backend = await serve(credentials=credentials(identity))
@@ -101,8 +103,8 @@ async def test_an_expired_certificate_is_refused(
     assert reason == "TLS: certificate refused: certificate has expired"
 
 
-async def test_the_systems_roots_are_used_where_none_are_given(
-    client: Client,
+async def test_system_roots_are_used_by_default(
+    client: TransportClient,
     serve: Serve,
     identity: Identity,
     authority: CertificateAuthority,
@@ -122,21 +124,21 @@ async def test_the_systems_roots_are_used_where_none_are_given(
 
 
 async def test_the_options_override_the_name(
-    client: Client, serve: Serve, authority: CertificateAuthority
+    client: TransportClient, serve: Serve, authority: CertificateAuthority
 ) -> None:
     backend = await serve(credentials=credentials(authority.issue(["other.test"])))
     await expect_a_call(client, backend.address, options(authority, server_name="other.test"))
 
 
 async def test_a_name_need_not_be_checked(
-    client: Client, serve: Serve, authority: CertificateAuthority
+    client: TransportClient, serve: Serve, authority: CertificateAuthority
 ) -> None:
     backend = await serve(credentials=credentials(authority.issue(["other.test"])))
     await expect_a_call(client, backend.address, options(authority, is_name_checked=False))
 
 
 async def test_without_a_name_the_address_is_checked(
-    client: Client, serve: Serve, authority: CertificateAuthority, identity: Identity
+    client: TransportClient, serve: Serve, authority: CertificateAuthority, identity: Identity
 ) -> None:
     backend = await serve(credentials=credentials(identity))
     transport = await client.connect(backend.address, options(authority))
@@ -147,7 +149,7 @@ async def test_without_a_name_the_address_is_checked(
 
 
 async def test_a_client_shows_its_certificate(
-    client: Client, serve: Serve, authority: CertificateAuthority, identity: Identity
+    client: TransportClient, serve: Serve, authority: CertificateAuthority, identity: Identity
 ) -> None:
     backend = await serve(credentials=credentials(identity, authority.certificate_pem))
     certificate, key = authority.issue(["spiffe://example.test/client"], client=True)
@@ -155,8 +157,8 @@ async def test_a_client_shows_its_certificate(
     await expect_a_call(client, backend.address, tls)
 
 
-async def test_a_client_without_a_certificate_is_refused_where_one_is_wanted(
-    client: Client, serve: Serve, authority: CertificateAuthority, identity: Identity
+async def test_client_without_a_required_certificate_is_rejected(
+    client: TransportClient, serve: Serve, authority: CertificateAuthority, identity: Identity
 ) -> None:
     backend = await serve(credentials=credentials(identity, authority.certificate_pem))
     reason = await client.refused(backend.address, options(authority), AUTHORITY)
@@ -164,7 +166,7 @@ async def test_a_client_without_a_certificate_is_refused_where_one_is_wanted(
 
 
 async def test_a_client_of_another_authority_is_refused(
-    client: Client, serve: Serve, authority: CertificateAuthority, identity: Identity
+    client: TransportClient, serve: Serve, authority: CertificateAuthority, identity: Identity
 ) -> None:
     backend = await serve(credentials=credentials(identity, authority.certificate_pem))
     certificate, key = CertificateAuthority("stranger").issue(["client.test"], client=True)
@@ -175,7 +177,11 @@ async def test_a_client_of_another_authority_is_refused(
 
 @pytest.mark.parametrize("part", ["certificate_chain", "private_key"])
 async def test_half_an_identity_is_refused(
-    client: Client, serve: Serve, authority: CertificateAuthority, identity: Identity, part: str
+    client: TransportClient,
+    serve: Serve,
+    authority: CertificateAuthority,
+    identity: Identity,
+    part: str,
 ) -> None:
     backend = await serve(credentials=credentials(identity))
     reason = await client.refused(backend.address, options(authority, **{part: b"?"}), AUTHORITY)
@@ -185,8 +191,8 @@ async def test_half_an_identity_is_refused(
 # Who the peer is
 
 
-async def test_a_check_of_the_peer_sees_its_names(
-    client: Client, serve: Serve, authority: CertificateAuthority, identity: Identity
+async def test_check_of_the_peer_gets_its_names(
+    client: TransportClient, serve: Serve, authority: CertificateAuthority, identity: Identity
 ) -> None:
     seen: list[PeerCertificate] = []
     backend = await serve(credentials=credentials(identity))
@@ -200,7 +206,7 @@ async def test_a_check_of_the_peer_sees_its_names(
 
 
 async def test_a_check_of_the_peer_refuses_with_its_reason(
-    client: Client, serve: Serve, authority: CertificateAuthority, identity: Identity
+    client: TransportClient, serve: Serve, authority: CertificateAuthority, identity: Identity
 ) -> None:
     backend = await serve(credentials=credentials(identity))
 
@@ -213,7 +219,7 @@ async def test_a_check_of_the_peer_refuses_with_its_reason(
 
 
 async def test_a_check_that_raises_leaves_no_connection_behind(
-    client: Client, serve: Serve, authority: CertificateAuthority, identity: Identity
+    client: TransportClient, serve: Serve, authority: CertificateAuthority, identity: Identity
 ) -> None:
     backend = await serve(credentials=credentials(identity))
 
@@ -226,7 +232,7 @@ async def test_a_check_that_raises_leaves_no_connection_behind(
 
 
 async def test_a_unix_socket_may_carry_tls(
-    client: Client,
+    client: TransportClient,
     serve: Serve,
     authority: CertificateAuthority,
     identity: Identity,

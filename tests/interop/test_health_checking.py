@@ -1,7 +1,7 @@
-"""Client-side health checking (A17) against grpcio's own health service, told on both stacks.
+"""Client-side health checking (A17) with grpcio's health service, on both stacks.
 
-Each story is told with `grpc.aio` first, which must pass as ours does. Nobody waits for time: a
-story calls until those answer who should.
+Each scenario runs with `grpc.aio` and with ours. It does not sleep: it makes calls until the
+expected backends answer.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 import proxyless
 from tests.certificates import CertificateAuthority
 from tests.interop.drop_in import STACKS, Untyped, stop_server
-from tests.transport_world import PATIENCE_S, until
+from tests.worlds.transports import PATIENCE_S, until
 
 WHO = "/test.Service/Who"
 SERVICE = "shop.Orders"
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
-# As many RPCs in a row as nobody answers by chance who should not.
+# Enough RPCs in a row to reach every READY backend.
 ENOUGH = 12
 
 
@@ -38,7 +38,7 @@ def config_of(policy: str = "round_robin", service: str = SERVICE) -> str:
 
 
 class Servicer(health.aio.HealthServicer):  # type: ignore[misc]
-    """grpcio's, which also notes who asks."""
+    """grpcio's health service, which also records the requests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ async def call(channel: Untyped, *, wait_for_ready: bool = False) -> str:
 
 
 async def expect_names(channel: Untyped, names: str) -> None:
-    """Those answer from now on, or soon."""
+    """Wait until exactly these backends answer."""
     async with asyncio.timeout(PATIENCE_S):
         while {await call(channel, wait_for_ready=True) for _ in range(ENOUGH)} != set(names):
             pass
@@ -184,7 +184,7 @@ async def test_traffic_leaves_and_returns_on_the_same_connection(stage: Stage) -
     assert [(len(each.peers), each.health.asked) for each in (a, b)] == [(1, [SERVICE])] * 2
 
 
-async def test_if_nobody_is_serving_rpcs_fail_and_those_who_can_wait_do(stage: Stage) -> None:
+async def test_rpcs_fail_or_wait_when_no_backend_is_serving(stage: Stage) -> None:
     a, b = await stage.serve("ab")
     await a.say(NOT_SERVING)
     channel = stage.open()
@@ -211,7 +211,7 @@ async def test_the_empty_name_is_the_whole_server(stage: Stage) -> None:
     await expect_names(channel, "b")
 
 
-async def test_a_server_that_says_goodbye_first_loses_no_rpc(stage: Stage) -> None:
+async def test_no_rpc_is_lost_when_a_server_is_not_serving_before_it_stops(stage: Stage) -> None:
     a, b = await stage.serve("ab")
     for each in (a, b):
         await each.say(SERVING)
@@ -232,7 +232,7 @@ async def test_a_server_that_says_goodbye_first_loses_no_rpc(stage: Stage) -> No
     ],
     ids=["pick_first", "inhibited"],
 )
-async def test_who_does_not_want_to_know_does_not_ask(
+async def test_no_health_stream_is_opened_when_health_checking_is_disabled(
     stage: Stage, config: str, options: Sequence[tuple[str, Untyped]]
 ) -> None:
     [a] = await stage.serve("a")
@@ -242,7 +242,7 @@ async def test_who_does_not_want_to_know_does_not_ask(
     assert a.health.asked == []
 
 
-async def test_a_closed_channel_asks_nobody(stage: Stage) -> None:
+async def test_closed_channel_has_no_health_streams(stage: Stage) -> None:
     [a] = await stage.serve("a")
     await a.say(SERVING)
     channel = stage.open()
@@ -267,7 +267,7 @@ async def test_call_credentials_are_sent(stage: Stage, authority: CertificateAut
     assert a.health.metadata["authorization"] == "Bearer secret"
 
 
-# Where we differ
+# Differences
 
 
 OURS = pytest.mark.parametrize("stage", ["proxyless"], indirect=True)
@@ -275,14 +275,14 @@ THEIRS = pytest.mark.parametrize("stage", ["grpcio"], indirect=True)
 
 
 @THEIRS
-async def test_grpcio_says_only_that_a_backend_is_unhealthy(stage: Stage) -> None:
+async def test_grpcio_reports_only_that_a_backend_is_unhealthy(stage: Stage) -> None:
     [a] = await stage.serve("a")
     text = await expect_failure(stage.open())
     assert text.endswith(f"127.0.0.1:{a.port}: backend unhealthy")
 
 
 @OURS
-async def test_we_say_what_the_backend_said(stage: Stage) -> None:
+async def test_proxyless_reports_the_answer_of_the_backend(stage: Stage) -> None:
     [a] = await stage.serve("a")
     text = await expect_failure(stage.open())
     said = f"health check: service {SERVICE!r} is SERVICE_UNKNOWN"
@@ -290,7 +290,7 @@ async def test_we_say_what_the_backend_said(stage: Stage) -> None:
 
 
 @THEIRS
-async def test_grpcio_has_rpcs_wait_while_it_asks_again(stage: Stage) -> None:
+async def test_rpcs_of_grpcio_wait_during_a_retry_of_the_health_stream(stage: Stage) -> None:
     [a] = await stage.serve("a")
     a.health.is_broken = True
     channel = stage.open()
@@ -301,7 +301,7 @@ async def test_grpcio_has_rpcs_wait_while_it_asks_again(stage: Stage) -> None:
 
 
 @OURS
-async def test_we_fail_rpcs_while_we_ask_again(stage: Stage) -> None:
+async def test_rpcs_of_proxyless_fail_during_a_retry_of_the_health_stream(stage: Stage) -> None:
     [a] = await stage.serve("a")
     a.health.is_broken = True
     channel = stage.open()
@@ -311,7 +311,7 @@ async def test_we_fail_rpcs_while_we_ask_again(stage: Stage) -> None:
     assert channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
 
-async def test_the_blocking_channel_asks_as_well() -> None:
+async def test_blocking_channel_checks_health() -> None:
     async with AsyncExitStack() as exits:
         stage = Stage(None, exits)
         a, b = await stage.serve("ab")

@@ -1,4 +1,4 @@
-"""Do we find and use HTTP proxies as grpcio does: same variables, same options, same outcomes?
+"""HTTP proxies of our client beside grpcio's: variables, options, outcomes.
 
 Each library makes the same calls, in a process of its own, through the same proxies to the same
 servers of grpcio's.
@@ -31,7 +31,7 @@ from proxyless.xds.parsing.http_proxy import HTTP_CONNECT_GUARD
 from tests.certificates import CertificateAuthority
 from tests.connect_proxy import ConnectProxy, connect_proxy, proxied, with_proxy
 from tests.interop.backends import LOOPBACK, AioBackend, ServerOptions
-from tests.interop.mesh_world import backends, grpcio_client
+from tests.worlds.grpcio_peers import backends, grpcio_client
 
 NAME = "backend.test"
 OK = ["OK", "through"]
@@ -42,7 +42,7 @@ AUTHORIZATION = "Basic dXNlcjpwYXNzIHdvcmQ="
 
 @dataclass
 class Case:
-    """One call, how it ends, and what the proxies are asked for."""
+    """One call, its result, and the requests to the proxies."""
 
     target: str
     environ: dict[str, str] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Case:
 
 
 @dataclass
-class World:
+class HttpProxyWorld:
     """Servers, and proxies in front of them. The names are known to the proxies only."""
 
     plain: IpAddress
@@ -78,19 +78,19 @@ class World:
         return outcomes
 
     def asked(self) -> set[tuple[str, str]]:
-        """What the proxies were asked for since the last time, and by whom."""
+        """The requests to the proxies since the last call, with their clients."""
         found = {
             (target, headers.get("proxy-authorization", ""))
             for proxy in (self.open, self.closed)
-            for target, headers in proxy.asked
+            for target, headers in proxy.requests
         }
         for proxy in (self.open, self.closed):
-            proxy.asked.clear()
+            proxy.requests.clear()
         return found
 
 
 @pytest.fixture
-async def world(tmp_path: Path, authority: CertificateAuthority) -> AsyncIterator[World]:
+async def world(tmp_path: Path, authority: CertificateAuthority) -> AsyncIterator[HttpProxyWorld]:
     async with AsyncExitStack() as exits:
 
         async def serve(place: Address = LOOPBACK, credentials: object = None) -> Address:
@@ -116,10 +116,10 @@ async def world(tmp_path: Path, authority: CertificateAuthority) -> AsyncIterato
             await exits.enter_async_context(connect_proxy(names, authorization))
             for authorization in ("", AUTHORIZATION)
         ]
-        yield World(plain, secure, unix, authority, *proxies)
+        yield HttpProxyWorld(plain, secure, unix, authority, *proxies)
 
 
-def cases_of(world: World) -> list[Case]:
+def cases_of(world: HttpProxyWorld) -> list[Case]:
     uri, dead = world.open.uri, "http://127.0.0.1:1"
     through = {"http_proxy": uri}
     closed = str(world.closed.address)
@@ -157,7 +157,7 @@ def cases_of(world: World) -> list[Case]:
         # Who we are.
         Case(name, with_user, asked=[(name, AUTHORIZATION)]),
         Case(name, {"http_proxy": f"http://{closed}"}, expected=UNAVAILABLE, asked=[(name, "")]),
-        # What the proxy cannot do, and what is not there.
+        # Errors of the proxy, and unreachable proxies.
         Case("127.0.0.1:1", through, expected=UNAVAILABLE, asked=[("127.0.0.1:1", "")]),
         Case(name, {"http_proxy": dead}, expected=UNAVAILABLE),
         # TLS is with the server: the name of the target counts, not that of the proxy.
@@ -173,7 +173,7 @@ def cases_of(world: World) -> list[Case]:
 
 
 @pytest.mark.parametrize("library", ["proxyless", "grpcio"])
-async def test_proxies_are_found_and_used(world: World, library: str) -> None:
+async def test_proxies_are_found_and_used(world: HttpProxyWorld, library: str) -> None:
     cases = cases_of(world)
     outcomes = await world.run(library, cases)
     differences = [
@@ -185,8 +185,8 @@ async def test_proxies_are_found_and_used(world: World, library: str) -> None:
     assert world.asked() == {pair for case in cases for pair in case.asked}
 
 
-async def test_grpcio_asks_the_proxy_for_an_xds_target_by_its_name(world: World) -> None:
-    """So there is no xDS; ours goes on asking the control plane (docs/differences.md)."""
+async def test_grpcio_sends_the_name_of_an_xds_target_to_the_proxy(world: HttpProxyWorld) -> None:
+    """grpcio does not use xDS then; ours uses the control plane (docs/differences.md)."""
     case = Case("xds:///orders", {"http_proxy": world.open.uri}, expected=UNAVAILABLE)
     [outcome] = await world.run("grpcio", [case])
     assert outcome == UNAVAILABLE
@@ -194,7 +194,7 @@ async def test_grpcio_asks_the_proxy_for_an_xds_target_by_its_name(world: World)
 
 
 @pytest.mark.parametrize("is_told", [True, False])
-async def test_grpcio_goes_through_the_proxies_of_a_mesh_if_it_is_told(
+async def test_grpcio_uses_the_proxies_of_a_mesh_if_the_variable_is_set(
     monkeypatch: pytest.MonkeyPatch, is_told: bool
 ) -> None:
     """And refuses the cluster otherwise. Ours: tests/e2e/test_xds_http_connect.py."""
@@ -224,4 +224,4 @@ async def test_grpcio_goes_through_the_proxies_of_a_mesh_if_it_is_told(
             else:
                 assert answer.startswith("UNAVAILABLE")
                 await plane.wait_for_nack(CLUSTER)
-                assert proxy.asked == []
+                assert proxy.requests == []

@@ -1,6 +1,6 @@
-"""Is it true what `proxyless lint --for grpcio` and `--for envoy` say about others?
+"""Findings of `proxyless lint --for grpcio` and `--for envoy` are true.
 
-Each test asks the referee itself about one remark, and checks that lint makes that remark.
+Each test checks one finding with the peer itself, and that lint reports it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from proxyless.controlplane import (
 )
 from proxyless.observe import Audience, LintContext, Severity, lint_message
 from tests.interop.drop_in import Untyped, stop_server
-from tests.interop.mesh_world import WHO, NamedBackend, grpcio_client
-from tests.interop.test_controlplane_envoy import ask, running_envoy
+from tests.worlds.envoy import running_envoy
+from tests.worlds.grpcio_peers import WHERE, NamedBackend, call_unary, grpcio_client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -47,7 +47,7 @@ LB = "envoy.extensions.load_balancing_policies"
 
 
 def remark(message: Proto, audience: Audience, path: str) -> Severity | None:
-    """How bad lint finds this field for this audience; None if it says nothing."""
+    """The severity of lint's finding about this field for this client; None without one."""
     known = Registries()
     context = LintContext(known.policies, known.filters)
     for finding in lint_message(message, context, frozenset({audience})):
@@ -108,7 +108,7 @@ async def test_grpcio_refuses_a_policy(
 async def test_grpcio_skips_a_policy_if_another_follows(two: list[NamedBackend]) -> None:
     cluster = with_policies("random.v3.Random", "round_robin.v3.RoundRobin")
     snapshot = mesh(cluster, endpoints("pool", [two[0].address]))
-    # At the cluster's level round_robin sees no localities; grpcio takes it all the same.
+    # round_robin of a cluster ignores localities; grpcio accepts it.
     async with (
         ControlPlane(snapshot) as control_plane,
         grpcio_client(control_plane.bootstrap(), "xds:///api") as client,
@@ -123,7 +123,7 @@ async def slow_server(delay_s: float) -> AsyncIterator[str]:
         await asyncio.sleep(delay_s)
         return b"slow"
 
-    handlers = {"Who": grpc.unary_unary_rpc_method_handler(answer)}
+    handlers = {"Where": grpc.unary_unary_rpc_method_handler(answer)}
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Mesh", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
@@ -175,7 +175,7 @@ async def test_envoy_refuses_a_second_category_of_drops(
         assert "drop" in (await control_plane.wait_for_nack(ENDPOINTS)).message
 
 
-async def test_envoy_speaks_http1_unless_it_is_told(
+async def test_envoy_uses_http1_unless_http2_is_configured(
     binary: Path, two: list[NamedBackend], tmp_path: Path
 ) -> None:
     path = "typed_extension_protocol_options"
@@ -187,10 +187,10 @@ async def test_envoy_speaks_http1_unless_it_is_told(
         running_envoy(binary, control_plane, tmp_path) as envoy,
         grpc.aio.insecure_channel(await envoy.find_listener("in")) as channel,
     ):
-        assert (await ask(channel)).startswith("UNAVAILABLE")
+        assert (await call_unary(channel)).startswith("UNAVAILABLE")
 
 
-async def test_envoy_has_no_use_for_an_api_listener_of_a_control_plane(
+async def test_envoy_ignores_an_api_listener_of_a_control_plane(
     binary: Path, two: list[NamedBackend], tmp_path: Path
 ) -> None:
     message = listener("api", "routes")
@@ -205,7 +205,7 @@ async def test_envoy_has_no_use_for_an_api_listener_of_a_control_plane(
         assert set(envoy.list_listeners()) == {"in"}
 
 
-async def test_envoy_looks_at_weights_of_localities_only_if_it_is_told(
+async def test_envoy_uses_weights_of_localities_only_if_configured(
     binary: Path, two: list[NamedBackend], tmp_path: Path
 ) -> None:
     heavy, light = Locality("a", weight=99), Locality("b")
@@ -218,11 +218,11 @@ async def test_envoy_looks_at_weights_of_localities_only_if_it_is_told(
         running_envoy(binary, control_plane, tmp_path) as envoy,
         grpc.aio.insecure_channel(await envoy.find_listener("in")) as channel,
     ):
-        served = Counter([await ask(channel, WHO) for _ in range(100)])
+        served = Counter([await call_unary(channel, WHERE) for _ in range(100)])
     assert served["b"] > 25
 
 
-async def test_envoy_takes_upstream_config_for_something_else(
+async def test_envoy_interprets_upstream_config_differently(
     binary: Path, two: list[NamedBackend], tmp_path: Path
 ) -> None:
     cluster = use_http2(eds_cluster("pool"))
@@ -236,5 +236,5 @@ async def test_envoy_takes_upstream_config_for_something_else(
         running_envoy(binary, control_plane, tmp_path) as envoy,
         grpc.aio.insecure_channel(await envoy.find_listener("in")) as channel,
     ):
-        assert await ask(channel) == "a"
+        assert await call_unary(channel) == "a"
         assert "invalid factory type" in (tmp_path / "envoy.log").read_text()

@@ -1,6 +1,6 @@
-"""Do our metrics say what grpcio's say, for the same RPCs on a real server?
+"""Metrics of our channels beside grpcio's, for the same RPCs on a real server.
 
-Specs: A66. What `grpcio-observability` said is recorded: see `metrics_world`.
+Specs: A66. The metrics of `grpcio-observability` are recorded: see `observed_rpcs`.
 """
 
 import json
@@ -15,7 +15,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 import proxyless
 from proxyless.metrics.instruments import INSTRUMENTS, LATENCY_BOUNDARIES, SIZE_BOUNDARIES
 from proxyless.otel import OpenTelemetryPlugin
-from tests.interop.metrics_world import (
+from tests.worlds.observed_rpcs import (
     NO_PROXY,
     OPTIONS,
     PLAIN,
@@ -25,7 +25,7 @@ from tests.interop.metrics_world import (
     call_blocking,
     new_provider,
     read_metrics,
-    serve,
+    running_server,
     summarize,
     target_of,
 )
@@ -35,7 +35,7 @@ DURATION = "grpc.client.call.duration"
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    with serve() as port:
+    with running_server() as port:
         yield port
 
 
@@ -89,7 +89,7 @@ async def call_aio(channel: grpc.aio.Channel) -> None:
 def expect_as_recorded(reader: InMemoryMetricReader, port: int) -> None:
     recorded = json.loads(RECORDED.read_text())["metrics"]
     found = summarize(reader, port)
-    # Of the time that a whole RPC takes, grpcio's plugin says nothing.
+    # grpcio's plugin does not measure the duration of a whole RPC.
     found.pop(DURATION)
     assert found == recorded
 
@@ -112,7 +112,7 @@ async def test_asyncio_rpcs_are_measured_as_grpcio_measures_its_own(port: int) -
     expect_as_recorded(reader, port)
 
 
-async def test_a_call_takes_as_long_as_all_of_it(port: int) -> None:
+async def test_duration_of_a_call_includes_all_attempts(port: int) -> None:
     provider, reader = new_provider()
     async with proxyless.aio.insecure_channel(
         target_of(port), OPTIONS, registries=registries(provider)
@@ -137,7 +137,7 @@ async def test_each_retry_is_an_attempt(port: int) -> None:
     assert sum(point.sum for point in sent) == (REFUSED + 1) * len(b"again")
 
 
-async def test_compressed_messages_count_as_they_are_on_the_wire(port: int) -> None:
+async def test_sizes_of_compressed_messages_are_those_on_the_wire(port: int) -> None:
     provider, reader = new_provider()
     async with proxyless.aio.insecure_channel(
         target_of(port),
@@ -191,7 +191,7 @@ async def test_pick_first_metrics_of_a_real_connection(port: int) -> None:
     assert (point.value, dict(point.attributes)) == (1, {"grpc.target": target_of(port)})
 
 
-def test_a_stub_that_comes_later_gives_a_method_its_name(port: int) -> None:
+def test_method_has_its_name_when_it_is_registered_later(port: int) -> None:
     provider, reader = new_provider()
     unary = f"/{SERVICE}/Unary"
     with proxyless.insecure_channel(

@@ -17,11 +17,11 @@ from proxyless.base import IpAddress, StatusCode, UnixAddress
 from proxyless.transport import ClientTls, KeepaliveConfig, TransportOptions
 from tests.certificates import CertificateAuthority
 from tests.interop.h2_server import H2Server, answer_with
-from tests.transport_world import (
+from tests.worlds.transports import (
     AUTHORITY,
     PATIENCE_S,
     Behave,
-    Client,
+    TransportClient,
     encode,
     expect_reply,
     expect_status,
@@ -29,7 +29,7 @@ from tests.transport_world import (
     stay_silent,
     until,
 )
-from tests.wire_world import HEAD, data, goaway, headers, prefixed, settings
+from tests.worlds.wire import HEAD, data, goaway, headers, prefixed, settings
 
 ON_BOTH_LOOPS = True
 
@@ -59,10 +59,10 @@ def say_and_close(*pieces: bytes) -> Behave:
     return behave
 
 
-# Who does not speak HTTP/2
+# Peers without HTTP/2
 
 
-async def test_a_server_of_http_1_is_refused(client: Client) -> None:
+async def test_a_server_of_http_1_is_refused(client: TransportClient) -> None:
     answer = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n<html>what?</html>"
     async with raw_server(say_and_close(answer)) as address:
         reason = await client.refused(address)
@@ -80,14 +80,14 @@ def standard_http_server() -> Iterator[IpAddress]:
         thread.join()
 
 
-async def test_pythons_http_server_is_refused(client: Client) -> None:
+async def test_pythons_http_server_is_refused(client: TransportClient) -> None:
     with standard_http_server() as address:
         reason = await client.refused(address)
-    # It answers without a status line, because ours is of a version that it does not know.
+    # It answers without a status line, because our version is unknown to it.
     assert reason.startswith("peer broke HTTP/2: peer does not speak HTTP/2: its first bytes are")
 
 
-async def test_a_server_of_another_protocol_is_refused(client: Client) -> None:
+async def test_a_server_of_another_protocol_is_refused(client: TransportClient) -> None:
     async with raw_server(say(b"SSH-2.0-OpenSSH_9.9\r\n")) as address:
         reason = await client.refused(address)
     expected = "peer does not speak HTTP/2: its first bytes are b'SSH-2.0-OpenSSH_9.9'"
@@ -95,7 +95,7 @@ async def test_a_server_of_another_protocol_is_refused(client: Client) -> None:
 
 
 async def test_a_server_with_tls_is_refused_by_a_client_without(
-    client: Client, authority: CertificateAuthority
+    client: TransportClient, authority: CertificateAuthority
 ) -> None:
     async with raw_server(stay_silent, authority.server_context([AUTHORITY])) as address:
         reason = await client.refused(address)
@@ -104,7 +104,7 @@ async def test_a_server_with_tls_is_refused_by_a_client_without(
 
 
 async def test_a_server_without_tls_is_refused_by_a_client_with(
-    client: Client, authority: CertificateAuthority
+    client: TransportClient, authority: CertificateAuthority
 ) -> None:
     tls = ClientTls(root_certificates=authority.certificate_pem)
     async with raw_server(say(settings())) as address:
@@ -114,7 +114,7 @@ async def test_a_server_without_tls_is_refused_by_a_client_with(
 
 @pytest.mark.parametrize("alpn", [(), ("http/1.1",)], ids=["none", "http/1.1"])
 async def test_a_tls_server_without_http2_is_refused(
-    client: Client, authority: CertificateAuthority, alpn: tuple[str, ...]
+    client: TransportClient, authority: CertificateAuthority, alpn: tuple[str, ...]
 ) -> None:
     tls = ClientTls(root_certificates=authority.certificate_pem)
     context = authority.server_context([AUTHORITY], alpn=alpn)
@@ -126,13 +126,13 @@ async def test_a_tls_server_without_http2_is_refused(
 # Who does not answer
 
 
-async def test_a_server_that_never_speaks_is_given_up(client: Client) -> None:
+async def test_attempt_times_out_when_the_server_sends_nothing(client: TransportClient) -> None:
     async with raw_server(stay_silent) as address:
         assert await client.refused(address, HURRY) == "no connection within 0.1 s"
 
 
-async def test_a_server_that_never_shakes_hands_is_given_up(
-    client: Client, authority: CertificateAuthority
+async def test_attempt_times_out_when_the_server_does_not_finish_the_handshake(
+    client: TransportClient, authority: CertificateAuthority
 ) -> None:
     tls = ClientTls(root_certificates=authority.certificate_pem)
     hurry = TransportOptions(tls=tls, connect_timeout_s=0.1)
@@ -140,7 +140,7 @@ async def test_a_server_that_never_shakes_hands_is_given_up(
         assert await client.refused(address, hurry, AUTHORITY) == "no connection within 0.1 s"
 
 
-async def test_giving_up_closes_the_connection(client: Client) -> None:
+async def test_giving_up_closes_the_connection(client: TransportClient) -> None:
     gone = asyncio.Event()
 
     async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -155,7 +155,7 @@ async def test_giving_up_closes_the_connection(client: Client) -> None:
             await gone.wait()
 
 
-async def test_cancelling_closes_the_connection(client: Client) -> None:
+async def test_cancelling_closes_the_connection(client: TransportClient) -> None:
     came, gone = asyncio.Event(), asyncio.Event()
 
     async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -174,8 +174,10 @@ async def test_cancelling_closes_the_connection(client: Client) -> None:
         await gone.wait()
 
 
-async def test_nobody_there_is_refused(client: Client, tmp_path: Path) -> None:
-    with socket.socket() as bound:  # Not listening, and nobody else can.
+async def test_connection_is_refused_when_there_is_no_server(
+    client: TransportClient, tmp_path: Path
+) -> None:
+    with socket.socket() as bound:  # Bound but not listening, so the port is not reused.
         bound.bind(("127.0.0.1", 0))
         reason = await client.refused(IpAddress(*bound.getsockname()))
     assert reason == "connection refused"
@@ -186,12 +188,14 @@ async def test_nobody_there_is_refused(client: Client, tmp_path: Path) -> None:
 # Who leaves
 
 
-async def test_a_server_that_leaves_at_once_is_refused(client: Client) -> None:
+async def test_a_server_that_leaves_at_once_is_refused(client: TransportClient) -> None:
     async with raw_server(say_and_close()) as address:
         assert await client.refused(address) == "connection lost: closed by peer"
 
 
-async def test_a_server_that_greets_and_leaves_in_one_breath_is_refused(client: Client) -> None:
+async def test_a_server_that_greets_and_leaves_in_one_breath_is_refused(
+    client: TransportClient,
+) -> None:
     farewell = goaway(0, 0, b"maintenance")
     async with raw_server(say(settings(), farewell)) as address:
         reason = await client.refused(address)
@@ -225,7 +229,7 @@ async def reset(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 @pytest.mark.parametrize("rest", [close, reset], ids=lambda rest: str(rest.__name__))
 async def test_a_server_that_leaves_in_the_middle_of_a_message_ends_the_call(
-    client: Client, rest: Behave
+    client: TransportClient, rest: Behave
 ) -> None:
     async with raw_server(answer_half(rest)) as address:
         transport = await client.connect(address)
@@ -237,7 +241,8 @@ async def test_a_server_that_leaves_in_the_middle_of_a_message_ends_the_call(
         await until(lambda: client.unusable, "the connection to be unusable")
 
 
-async def test_keepalive_ends_a_call_whose_server_went_silent(client: Client) -> None:
+@pytest.mark.rerun("limits the time of each PING")
+async def test_keepalive_ends_a_call_whose_server_went_silent(client: TransportClient) -> None:
     async with raw_server(answer_half(stay_silent)) as address:
         transport = await client.connect(address, WATCHFUL)
         call = UnaryCall(transport, encode("Echo"), b"request")
@@ -248,7 +253,10 @@ async def test_keepalive_ends_a_call_whose_server_went_silent(client: Client) ->
             await transport.wait_closed()
 
 
-async def test_keepalive_ends_an_idle_connection_whose_server_went_silent(client: Client) -> None:
+@pytest.mark.rerun("limits the time of each PING")
+async def test_keepalive_ends_an_idle_connection_whose_server_went_silent(
+    client: TransportClient,
+) -> None:
     async with raw_server(say(settings())) as address:
         transport = await client.connect(address, WATCHFUL)
         async with asyncio.timeout(PATIENCE_S):
@@ -256,7 +264,7 @@ async def test_keepalive_ends_an_idle_connection_whose_server_went_silent(client
     assert "keepalive: peer silent" in client.unusable[0].details
 
 
-# Who speaks HTTP/2, but not gRPC
+# Peers with HTTP/2, but without gRPC
 
 
 @pytest.mark.parametrize(
@@ -277,7 +285,7 @@ async def test_keepalive_ends_an_idle_connection_whose_server_went_silent(client
 )
 @pytest.mark.parametrize("body", [None, b"<html>sorry</html>"], ids=["no body", "body"])
 async def test_an_answer_of_http_becomes_a_status(
-    client: Client, http_status: int, code: StatusCode, body: bytes | None
+    client: TransportClient, http_status: int, code: StatusCode, body: bytes | None
 ) -> None:
     head = ((":status", str(http_status)), ("content-type", "text/html"))
     server = H2Server(answer_with(*head, body=body))
@@ -289,13 +297,13 @@ async def test_an_answer_of_http_becomes_a_status(
         assert transport.is_usable
 
 
-# A strict HTTP/2 server that does speak gRPC
+# A strict HTTP/2 server with gRPC
 
 GRPC_HEAD = ((":status", "200"), ("content-type", "application/grpc"))
 OK_TRAILERS = (("grpc-status", "0"),)
 
 
-async def test_a_limit_of_streams_is_never_exceeded(client: Client) -> None:
+async def test_a_limit_of_streams_is_never_exceeded(client: TransportClient) -> None:
     """The library breaks off the connection of a client that opens one too many."""
     server = H2Server(
         answer_with(*GRPC_HEAD, body=prefixed(b"reply"), trailers=OK_TRAILERS),
@@ -310,7 +318,7 @@ async def test_a_limit_of_streams_is_never_exceeded(client: Client) -> None:
         assert 5 < server.open_max <= 10
 
 
-async def test_small_windows_and_frames_are_respected(client: Client) -> None:
+async def test_small_windows_and_frames_are_respected(client: TransportClient) -> None:
     server = H2Server(
         answer_with(*GRPC_HEAD, body=prefixed(b"reply"), trailers=OK_TRAILERS),
         {SettingCodes.INITIAL_WINDOW_SIZE: 1000, SettingCodes.MAX_FRAME_SIZE: 16384},

@@ -12,10 +12,10 @@ from proxyless.controlplane import (
     route,
     route_config,
 )
-from tests.interop.mesh_world import WHO, NamedBackend, grpcio_client
-from tests.transport_world import PATIENCE_S
+from tests.worlds.grpcio_peers import WHERE, NamedBackend, grpcio_client
+from tests.worlds.transports import PATIENCE_S
 
-# Those that metadata may have: printable ASCII.
+# Values that metadata may have: printable ASCII.
 VALUES: Final = {
     "3": "a",
     "+3": "a",
@@ -49,7 +49,7 @@ def mesh(two: list[NamedBackend]) -> Snapshot:
     return Snapshot.of(resources)
 
 
-async def test_grpcio_matches_ranges_as_the_table_says(two: list[NamedBackend]) -> None:
+async def test_grpcio_matches_ranges_as_in_the_table(two: list[NamedBackend]) -> None:
     async with (
         ControlPlane(mesh(two)) as control_plane,
         grpcio_client(control_plane.bootstrap(), "xds:///api") as client,
@@ -58,14 +58,14 @@ async def test_grpcio_matches_ranges_as_the_table_says(two: list[NamedBackend]) 
     assert found == {value: {name} for value, name in VALUES.items()}
 
 
-async def test_our_client_matches_ranges_as_grpcio_does(two: list[NamedBackend]) -> None:
+async def test_proxyless_matches_ranges_as_grpcio_does(two: list[NamedBackend]) -> None:
     async with (
         ControlPlane(mesh(two)) as control_plane,
         proxyless.aio.insecure_channel(
             "xds:///api", bootstrap=control_plane.bootstrap()
         ) as channel,
     ):
-        who = channel.unary_unary(WHO)
+        who = channel.unary_unary(WHERE)
         found = {
             value: (await who(b"", metadata=(("n", value),), timeout=PATIENCE_S)).decode()
             for value in VALUES

@@ -15,8 +15,8 @@ import pytest
 import proxyless
 from proxyless.controlplane import ControlPlane, endpoints, simple_mesh
 from tests.interop.drop_in import Untyped
-from tests.interop.mesh_world import WHO, backends, exchange, grpcio_client
-from tests.transport_world import PATIENCE_S
+from tests.worlds.grpcio_peers import WHERE, backends, exchange, grpcio_client
+from tests.worlds.transports import PATIENCE_S
 
 TARGET = "xds:///api"
 PORT_OF_NOBODY = "127.0.0.1:1"
@@ -39,7 +39,7 @@ class OwnClient:
         self._channel = channel
 
     async def call(self, *, count: int = 1) -> Counter[str]:
-        return Counter([(await exchange(self._channel, WHO)).answer for _ in range(count)])
+        return Counter([(await exchange(self._channel, WHERE)).answer for _ in range(count)])
 
     async def call_until(self, answer: str) -> None:
         async with asyncio.timeout(PATIENCE_S):

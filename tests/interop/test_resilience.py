@@ -1,7 +1,7 @@
-"""What do callers notice when servers are full, restart or die, and when loops come and go?
+"""RPCs of our channel when grpcio's servers are full, restart or are killed, and when loops end.
 
-The servers are grpcio's. Every RPC has a number, and servers note which numbers they saw, so that
-a failure can be told: was it one that no application ever saw?
+Every RPC has a number, and servers record the numbers, so that the tests can tell whether a failed
+RPC reached an application.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import uvloop
 
 import proxyless.aio
 from tests.interop.drop_in import Untyped, stop_server
-from tests.transport_world import PATIENCE_S, until
+from tests.worlds.transports import PATIENCE_S, until
 
 ECHO, REPEAT = "/test.Service/Echo", "/test.Service/Repeat"
 WORK_S = 0.003
@@ -173,7 +173,7 @@ async def restart_each(servers: list[Backend], grace_s: float | None) -> None:
 
 
 async def restart_under_load(service_config: str, grace_s: float | None) -> tuple[Load, set[bytes]]:
-    """What the callers noticed, and which RPCs some application saw."""
+    """The failures of callers, and the RPCs that reached an application."""
     options = [*QUICK_RECONNECT, ("grpc.service_config", service_config)]
     async with (
         backends(3) as servers,
@@ -186,10 +186,11 @@ async def restart_under_load(service_config: str, grace_s: float | None) -> tupl
             failed = len(load.failures)
             good = load.good
             await until(lambda: load.good > good + 10 * WORKERS, "calm")
-            assert len(load.failures) == failed, "RPCs fail though nobody restarts any more"
+            assert len(load.failures) == failed, "RPCs fail after the last restart"
     return load, set().union(*(server.seen for server in servers))
 
 
+@pytest.mark.rerun("restarts grpcio's servers under load")
 async def test_a_graceful_restart_fails_only_what_the_server_itself_refuses() -> None:
     """grpcio's server answers CANCELLED to RPCs that reach it before the client has its GOAWAY.
 
@@ -202,12 +203,14 @@ async def test_a_graceful_restart_fails_only_what_the_server_itself_refuses() ->
     assert len(load.failures) <= 3 * WORKERS
 
 
-async def test_a_graceful_restart_fails_nothing_if_cancelled_rpcs_are_retried() -> None:
+@pytest.mark.rerun("restarts grpcio's servers under load")
+async def test_graceful_restart_fails_no_rpc_if_cancelled_rpcs_are_retried() -> None:
     load, _ = await restart_under_load(RETRY_CANCELLED, grace_s=PATIENCE_S)
     assert load.codes == {}
 
 
-async def test_an_abrupt_restart_fails_only_what_was_under_way() -> None:
+@pytest.mark.rerun("restarts grpcio's servers under load")
+async def test_abrupt_restart_fails_only_rpcs_in_flight() -> None:
     load, _ = await restart_under_load(ROUND_ROBIN, grace_s=None)
     assert load.codes.keys() <= {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
     # Each worker has one RPC under way when a server stops, and there are three servers.
@@ -273,7 +276,7 @@ async def test_a_channel_is_refused_on_another_loop_than_its_own() -> None:
         assert await echo_all(channel, 1) == [b"0"]
 
 
-async def test_a_channel_whose_loop_is_gone_can_be_closed() -> None:
+async def test_channel_can_be_closed_after_its_loop_has_ended() -> None:
     async with backends(1) as servers:
         channel = proxyless.aio.insecure_channel(target_of(servers))
         await in_a_loop_of_its_own(lambda: echo_all(channel, 1), asyncio.new_event_loop)

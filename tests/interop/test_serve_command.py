@@ -1,4 +1,4 @@
-"""Does `proxyless serve` do what it says, as a process of its own, with grpcio's client?"""
+"""`proxyless serve` as a process, with grpcio's client."""
 
 import asyncio
 import json
@@ -14,8 +14,8 @@ from google.protobuf import json_format
 
 from proxyless.controlplane import ControlPlane, Snapshot, eds_cluster, endpoints, simple_mesh
 from proxyless.protos import Proto, descriptor_pool_of_envoy
-from tests.interop.mesh_world import NamedBackend, grpcio_client
-from tests.transport_world import PATIENCE_S, until
+from tests.worlds.grpcio_peers import NamedBackend, grpcio_client
+from tests.worlds.transports import PATIENCE_S, until
 
 TARGET = "xds:///api"
 
@@ -50,7 +50,7 @@ class Serving:
 
 @asynccontextmanager
 async def serving(directory: Path, log: Path) -> AsyncIterator[Serving]:
-    command = (sys.executable, "-m", "proxyless.cli", "serve", str(directory))
+    command = (sys.executable, "-m", "proxyless", "serve", str(directory))
     with log.open("wb") as stderr:
         process = await asyncio.create_subprocess_exec(
             *command, "--listen", "127.0.0.1:0", stdout=asyncio.subprocess.PIPE, stderr=stderr
@@ -115,7 +115,7 @@ async def test_what_clients_refuse_is_logged_with_their_text(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_a_signal_ends_it_well(
+async def test_signal_ends_serve_with_exit_code_0(
     number: signal.Signals, mesh_dir: Path, tmp_path: Path
 ) -> None:
     async with serving(mesh_dir, tmp_path / "log") as command:
@@ -128,7 +128,7 @@ async def test_a_signal_ends_it_well(
 async def test_an_address_that_is_taken_is_1(mesh_dir: Path, tmp_path: Path) -> None:
     async with serving(mesh_dir, tmp_path / "log") as command:
         second = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "proxyless.cli", "serve", str(mesh_dir)),
+            *(sys.executable, "-m", "proxyless", "serve", str(mesh_dir)),
             *("--listen", command.address),
             stderr=asyncio.subprocess.PIPE,
         )

@@ -1,7 +1,7 @@
-"""Do sessions of grpcio's own client and of ours live at the same places, by the same cookies?
+"""Sessions of grpcio's client and of ours: the same backends, by the same cookies.
 
-Each has a process or a channel in the same mesh, and is asked the same (A55, A60, A75). Clients of
-either kind can then share a session.
+Each has a process or a channel in the same mesh, and makes the same RPCs (A55, A60, A75). Clients
+of both kinds can share a session.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from proxyless.controlplane import (
     route,
     session_filter,
 )
-from tests.interop.mesh_world import Exchange, GrpcioClient, exchange, grpcio_client
-from tests.session_world import COOKIE, CountedBackend, counted
-from tests.transport_world import PATIENCE_S
+from tests.worlds.grpcio_peers import Exchange, GrpcioClient, exchange, grpcio_client
+from tests.worlds.sessions import COOKIE, CountedBackend, counted
+from tests.worlds.transports import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -49,7 +49,7 @@ class Both(NamedTuple):
     control_plane: ControlPlane
 
     async def ask(self, cookie: str | None = None, path: str = WHO) -> tuple[Exchange, Exchange]:
-        """What grpcio's client and ours get with this cookie."""
+        """The responses to grpcio's client and to ours with this cookie."""
         metadata = () if cookie is None else (("cookie", cookie),)
         return (
             await self.grpcio.exchange(path, metadata),
@@ -57,7 +57,7 @@ class Both(NamedTuple):
         )
 
     async def expect(self, cookie: str | None, answer: str, *set_cookies: str) -> None:
-        """Both get this, and are told to set these."""
+        """Both get this response, with these cookies to set."""
         theirs, ours = await self.ask(cookie)
         assert ours == theirs
         assert theirs == Exchange(answer, list(set_cookies), [])
@@ -67,7 +67,7 @@ class Both(NamedTuple):
         for _ in range(int(PATIENCE_S * 100)):
             if {each.answer for each in await self.ask()} == {answer}:
                 return
-        raise AssertionError(f"nobody is served by {answer!r}")
+        raise AssertionError(f"no client is served by {answer!r}")
 
 
 @asynccontextmanager
@@ -111,7 +111,7 @@ def mesh(
     )
 
 
-@pytest.mark.spec("A55-03")
+@pytest.mark.spec("A55-09")
 async def test_cookies_are_the_same_byte_for_byte() -> None:
     for path, ttl_s in (("", 0.0), ("/test.Carts", 90.5)):
         async with (
@@ -125,7 +125,7 @@ async def test_cookies_are_the_same_byte_for_byte() -> None:
             assert ("Path=" in cookie, "Max-Age=" in cookie) == (bool(path), bool(ttl_s))
 
 
-@pytest.mark.spec("A55-02", "A55-03")
+@pytest.mark.spec("A55-03", "A55-08")
 async def test_the_same_cookies_lead_to_the_same_backends() -> None:
     async with (
         counted("a", "b", "c", "d") as (a, b, c, d),
@@ -134,10 +134,10 @@ async def test_the_same_cookies_lead_to_the_same_backends() -> None:
         at_a, at_b = (f"{cookie_of(f'{each.address};web')}; HttpOnly" for each in (a, b))
         await both.expect(None, "a", at_a)
         await both.expect(cookie_of(f"{a.address};web"), "a")
-        # Of a priority that never started, and of one that drains.
+        # A backend of a priority that was never started, and one that drains.
         await both.expect(cookie_of(f"{b.address};web"), "b")
         await both.expect(cookie_of(f"{c.address};web"), "c")
-        # The cookie is not quite right: the session stays, and is told.
+        # The cookie has another form: the session stays, and the cookie is set again.
         await both.expect(cookie_of(b.address), "b", at_b)
         await both.expect(cookie_of(f"{b.address};other"), "b", at_b)
         # The backend is not there; the cookie is not one.
@@ -237,7 +237,7 @@ async def test_sessions_on_an_aggregate_are_the_aggregates() -> None:
             at_a = f"{cookie_of(f'{a.address};top')}; HttpOnly"
             await both.expect(None, "a", at_a)
             await both.expect(b.cookie("top"), "b")
-            # The first cluster does not know the second's hosts.
+            # The first cluster does not have the second's hosts.
             await both.expect(c.cookie("top"), "a", at_a)
             # The leaf is no cluster of the route.
             await both.expect(a.cookie("near"), "a", at_a)

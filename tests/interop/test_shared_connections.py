@@ -9,8 +9,8 @@ import grpc
 import grpc.aio
 
 import proxyless.aio
-from tests.interop.mesh_world import WHO, backends
-from tests.transport_world import PATIENCE_S
+from tests.worlds.grpcio_peers import WHERE, backends
+from tests.worlds.transports import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ def open_ours(target: str) -> Untyped:
 
 
 async def ask(channel: Untyped) -> str:
-    answer: bytes = await channel.unary_unary(WHO)(b"", timeout=PATIENCE_S)
+    answer: bytes = await channel.unary_unary(WHERE)(b"", timeout=PATIENCE_S)
     return answer.decode()
 
 
@@ -49,7 +49,7 @@ async def test_grpcio_uses_the_address_that_another_channel_is_connected_to() ->
     assert answers == ("second", "second")
 
 
-async def test_we_use_the_first_address_when_another_channel_is_connected_to_a_later_one() -> None:
+async def test_proxyless_uses_the_first_address_when_another_channel_uses_a_later_one() -> None:
     answers = await answers_of_second_channel(open_ours)
     assert answers == ("second", "first")
 
@@ -78,7 +78,7 @@ async def test_both_use_the_first_address_when_other_targets_are_connected_to_a_
 async def peers_of_two_tls_channels(
     open_channel: Callable[..., Untyped], authority: CertificateAuthority
 ) -> set[str]:
-    """The client addresses that a server sees from two channels with equal TLS credentials."""
+    """The client addresses of two channels with equal TLS credentials, at the server."""
     certificate, key = authority.issue(["localhost", "127.0.0.1"])
 
     async def tell_peer(request: bytes, context: Untyped) -> bytes:
@@ -109,13 +109,13 @@ async def peers_of_two_tls_channels(
     return peers
 
 
-async def test_grpcio_makes_a_connection_for_each_object_of_tls_credentials(
+async def test_grpcio_makes_a_connection_for_each_tls_credentials_object(
     authority: CertificateAuthority,
 ) -> None:
     assert len(await peers_of_two_tls_channels(grpc.aio.secure_channel, authority)) == 2
 
 
-async def test_we_share_a_connection_between_equal_tls_credentials(
+async def test_proxyless_shares_a_connection_between_equal_tls_credentials(
     authority: CertificateAuthority,
 ) -> None:
     assert len(await peers_of_two_tls_channels(proxyless.aio.secure_channel, authority)) == 1

@@ -1,6 +1,6 @@
-"""Do grpcio and we agree on whom a map of SPIFFE trust bundles vouches for?
+"""SPIFFE trust bundle maps of our client beside grpcio's.
 
-One control plane, one bootstrap, one server: each case is asked to both clients.
+One control plane, one bootstrap, one server; each case runs with both clients.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import pytest
 
 from proxyless.controlplane import ControlPlane, eds_cluster
 from tests.certificates import CertificateAuthority
-from tests.interop.mesh_world import WHO, grpcio_client
-from tests.mtls_world import (
+from tests.worlds.grpcio_peers import WHERE, grpcio_client
+from tests.worlds.mtls import (
     TARGET,
-    Files,
+    ProviderFiles,
     TlsBackend,
     Trust,
     bootstrap_of,
@@ -24,7 +24,7 @@ from tests.mtls_world import (
     refusal,
     secured,
 )
-from tests.mtls_world import tls_backends as serving
+from tests.worlds.mtls import tls_backends as serving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +37,13 @@ BOTH = {"a.example": [OURS], "b.example": [THEIRS]}
 BOTH_SAME = {"a.example": SAME[:1], "b.example": SAME[1:]}
 
 
-@pytest.mark.spec("A29-02")
+@pytest.mark.spec(
+    "A87-02",
+    "A87-03",
+    "A87-04",
+    "A87-05",
+    reason="one table of servers, each of them asked by grpcio and by us",
+)
 @pytest.mark.parametrize(
     ("bundles", "authority", "names", "is_trusted"),
     [
@@ -62,14 +68,14 @@ BOTH_SAME = {"a.example": SAME[:1], "b.example": SAME[1:]}
         (BOTH_SAME, SAME[0], [B_ID], False),
     ],
 )
-async def test_both_trust_the_same_servers(
+async def test_proxyless_and_grpcio_trust_the_same_servers(
     tmp_path: Path,
     bundles: dict[str, list[CertificateAuthority]],
     authority: CertificateAuthority,
     names: list[str],
     is_trusted: bool,
 ) -> None:
-    files = Files(tmp_path / "mesh")
+    files = ProviderFiles(tmp_path / "mesh")
     files.write_identity(OURS)
     files.write_map(bundles)
     trust = Trust(authority, OURS.certificate_pem, names)
@@ -84,7 +90,7 @@ async def test_both_trust_the_same_servers(
         ) as grpcio,
         joined(plane, mesh=files) as where,
     ):
-        [theirs] = await grpcio.call(WHO)
+        [theirs] = await grpcio.call(WHERE)
         assert (theirs == "a") is is_trusted, theirs
         if is_trusted:
             assert await where() == "a"

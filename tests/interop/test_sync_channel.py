@@ -1,7 +1,7 @@
-"""The blocking channel and grpcio's: the same stories, and what is told about them.
+"""The blocking channel and grpcio's in the same scenarios.
 
-What both stacks must agree on is told to `both`; what is only ours (threads, forks, the end of the
-interpreter) to one.
+Scenarios in which both stacks must agree run with `both`; those about threads, forks and the end of
+the interpreter run with ours alone.
 """
 
 import gc
@@ -35,7 +35,7 @@ from tests.interop.drop_in_sync import (
     outcome_of,
     until_sync,
 )
-from tests.transport_world import PATIENCE_S
+from tests.worlds.transports import PATIENCE_S
 
 STEERED = (("x-one", "1"), ("x-bin", b"\x00\xff"), ("t-two", "2"), ("t-two", "3"))
 
@@ -49,64 +49,64 @@ def both() -> BothSync:
 
 
 def test_a_unary_call_returns_the_response(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         reply = stage.greeter.SayHello(stage.hello("Ada"), timeout=PATIENCE_S)
         return type(reply), reply.message
 
-    assert both(story)[1] == "hello, Ada"
+    assert both(scenario)[1] == "hello, Ada"
 
 
-def test_with_call_returns_the_call_too(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+def test_with_call_returns_response_and_call(both: BothSync) -> None:
+    def scenario(stage: SyncStage) -> object:
         reply, call = stage.greeter.SayHello.with_call(stage.hello(), metadata=STEERED)
         assert isinstance(call, grpc.Call)
         return reply.message, describe(call), call.is_active(), call.cancel()
 
-    _, described, *_ = both(story)
+    _, described, *_ = both(scenario)
     assert described["trailing"] == [("t-two", "2"), ("t-two", "3")]
 
 
-def test_a_future_gives_the_response(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+def test_future_returns_the_response(both: BothSync) -> None:
+    def scenario(stage: SyncStage) -> object:
         call = stage.greeter.SayHello.future(stage.hello(), metadata=STEERED)
         assert isinstance(call, grpc.Future)
         assert isinstance(call, grpc.Call)
         seen = call.result(timeout=PATIENCE_S).message, call.exception(), call.traceback()
         return seen, describe(call), call.cancel(), call.is_active()
 
-    both(story)
+    both(scenario)
 
 
 def test_streamed_responses_are_iterated(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         call = stage.guide.ListPlaces(stage.way(50), metadata=STEERED)
         assert iter(call) is call
         first = next(call).name
         return first, [place.name for place in call], describe(call), call.result()
 
-    assert len(both(story)[1]) == 49
+    assert len(both(scenario)[1]) == 49
 
 
 def test_streamed_requests_are_consumed(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         measure = stage.guide.MeasureWay
         reply, call = measure.with_call(stage.points(100), metadata=STEERED)
         future = measure.future(stage.points(7))
         return measure(stage.points(3)), reply, describe(call), future.result(PATIENCE_S)
 
-    assert both(story)[1].points == 100
+    assert both(scenario)[1].points == 100
 
 
 def test_streams_run_both_ways(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         call = stage.guide.Chat(stage.notes("a", "b", "c"), metadata=STEERED)
         return [(note.text, note.number) for note in call], describe(call)
 
-    assert both(story)[0] == [("a", 1), ("b", 2), ("c", 3)]
+    assert both(scenario)[0] == [("a", 1), ("b", 2), ("c", 3)]
 
 
 def test_a_request_may_depend_on_the_response_before_it(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         requests: SimpleQueue[Any] = SimpleQueue()
         call = stage.guide.Chat(iter(requests.get, None))
         seen = []
@@ -116,34 +116,34 @@ def test_a_request_may_depend_on_the_response_before_it(both: BothSync) -> None:
         requests.put(None)
         return seen, collect(call), call.code()
 
-    both(story)
+    both(scenario)
 
 
 def test_an_empty_stream_of_requests_is_a_stream(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         return stage.guide.MeasureWay(iter(())), collect(stage.guide.Chat(iter(())))
 
-    both(story)
+    both(scenario)
 
 
 def test_without_serializers_messages_are_bytes(both: BothSync) -> None:
     path = "/proxyless.test.helloworld.Greeter/SayHello"
 
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         call = stage.channel.unary_unary(path)
         return call(stage.hello("bytes").SerializeToString())
 
-    assert b"hello, bytes" in both(story)
+    assert b"hello, bytes" in both(scenario)
 
 
 def test_a_path_may_be_bytes(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         greet = stage.channel.unary_unary(b"/proxyless.test.helloworld.Greeter/SayHello")
         places = stage.channel.unary_stream(b"/proxyless.test.routeguide.RouteGuide/ListPlaces")
         request = stage.hello("bytes").SerializeToString()
         return greet(request), len(collect(places(stage.way(2).SerializeToString())))
 
-    assert both(story)[1] == 2
+    assert both(scenario)[1] == 2
 
 
 # How calls fail
@@ -151,7 +151,7 @@ def test_a_path_may_be_bytes(both: BothSync) -> None:
 
 @pytest.mark.parametrize("then", [ABORT, RAISE])
 def test_a_failed_unary_call_raises_an_error_that_is_a_call(both: BothSync, then: Untyped) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         say = stage.greeter.SayHello
         return (
             outcome_of(lambda: say(stage.hello(), metadata=(*STEERED, *then))),
@@ -159,42 +159,42 @@ def test_a_failed_unary_call_raises_an_error_that_is_a_call(both: BothSync, then
             outcome_of(lambda: stage.guide.MeasureWay(stage.points(3), metadata=then)),
         )
 
-    assert both(story)[0][0] == "RpcError"
+    assert both(scenario)[0][0] == "RpcError"
 
 
 def test_a_failed_future_raises_and_is_its_own_exception(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         call = stage.greeter.SayHello.future(stage.hello(), metadata=ABORT)
         raised = outcome_of(lambda: call.result(PATIENCE_S))
         return raised, call.exception() is call, call.traceback() is not None, describe(call)
 
-    assert both(story)[1:3] == (True, True)
+    assert both(scenario)[1:3] == (True, True)
 
 
 def test_responses_before_a_failure_are_delivered_and_the_call_is_raised(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         call = stage.guide.ListPlaces(stage.way(3), metadata=ABORT)
         seen: list[str] = []
         try:
             for place in call:
-                seen.append(place.name)  # noqa: PERF401 - what came before the error counts
+                seen.append(place.name)  # noqa: PERF401 - keeps the responses before an error
         except grpc.RpcError as error:
             is_call = error is call
         return seen, is_call, describe(call), outcome_of(lambda: next(call))
 
-    assert both(story)[0] == ["place 0", "place 1", "place 2"]
+    assert both(scenario)[0] == ["place 0", "place 1", "place 2"]
 
 
 def test_a_method_that_does_not_exist_is_unimplemented(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         goodbye, unknown = stage.greeter.SayGoodbye, stage.channel.unary_unary("/no.Such/Method")
         return outcome_of(lambda: goodbye(stage.hello())), outcome_of(lambda: unknown(b""))
 
-    both(story)
+    both(scenario)
 
 
 def test_an_error_shows_itself_as_grpcios_does(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         with pytest.raises(grpc.RpcError) as raised:
             stage.greeter.SayHello(stage.hello(), metadata=ABORT)
         lines = str(raised.value).splitlines()
@@ -202,43 +202,43 @@ def test_an_error_shows_itself_as_grpcios_does(both: BothSync) -> None:
         assert lines[0].endswith("InactiveRpcError of RPC that terminated with:")
         return lines[1:3], lines[4:]
 
-    both(story)
+    both(scenario)
 
 
 def test_a_running_call_and_one_that_is_over_show_themselves(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         call = stage.greeter.SayHello.future(stage.hello(), metadata=HANG)
         before = repr(call).split(" ", 1)[1]
         call.cancel()
         done = stage.greeter.SayHello.with_call(stage.hello())[1]
         return before, repr(call).splitlines()[1:3], repr(done).splitlines()[1:]
 
-    both(story)
+    both(scenario)
 
 
 def test_an_error_can_be_pickled(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         with pytest.raises(grpc.RpcError) as raised:
             stage.greeter.SayHello(stage.hello(), metadata=ABORT)
         return pickle.loads(pickle.dumps(raised.value))
 
-    error = both.ours(story)
+    error = both.ours(scenario)
     assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert error.details() == "not today: 100 %, né"
 
 
-def test_a_server_that_is_not_there_is_unavailable(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+def test_rpc_is_unavailable_when_there_is_no_server(both: BothSync) -> None:
+    def scenario(stage: SyncStage) -> object:
         stage.server.stop()
         with pytest.raises(grpc.RpcError) as raised:
             stage.greeter.SayHello(stage.hello(), timeout=PATIENCE_S)
         return raised.value.code()
 
-    assert both(story) is grpc.StatusCode.UNAVAILABLE
+    assert both(scenario) is grpc.StatusCode.UNAVAILABLE
 
 
 def test_what_cannot_be_serialized_is_an_internal_error(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         greeter, guide = stage.greeter, stage.guide
         calls = (
             lambda: greeter.SayHello("no message"),
@@ -249,7 +249,7 @@ def test_what_cannot_be_serialized_is_an_internal_error(both: BothSync) -> None:
         )
         return [_code_of(call) for call in calls]
 
-    assert set(both(story)) == {grpc.StatusCode.INTERNAL}
+    assert set(both(scenario)) == {grpc.StatusCode.INTERNAL}
 
 
 def _broken(_: bytes) -> object:
@@ -260,7 +260,7 @@ def _broken(_: bytes) -> object:
 def test_a_deserializer_that_returns_nothing_is_an_internal_error(
     both: BothSync, kind: str
 ) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         def nothing(_: bytes) -> None:
             return None
 
@@ -283,11 +283,11 @@ def test_a_deserializer_that_returns_nothing_is_an_internal_error(
         }
         return _code_of(ways[kind])
 
-    assert both(story) is grpc.StatusCode.INTERNAL
+    assert both(scenario) is grpc.StatusCode.INTERNAL
 
 
 def test_what_cannot_be_deserialized_is_an_internal_error(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         greet = stage.channel.unary_unary(
             "/proxyless.test.helloworld.Greeter/SayHello",
             response_deserializer=_broken,
@@ -305,7 +305,7 @@ def test_what_cannot_be_deserialized_is_an_internal_error(both: BothSync) -> Non
             _code_of(lambda: collect(places(stage.way(3)))),
         )
 
-    assert set(both(story)) == {grpc.StatusCode.INTERNAL}
+    assert set(both(scenario)) == {grpc.StatusCode.INTERNAL}
 
 
 def _code_of(function: Untyped) -> Untyped:
@@ -317,7 +317,7 @@ def _code_of(function: Untyped) -> Untyped:
 def test_a_request_iterator_that_raises_ends_the_call(
     both: BothSync, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         def broken() -> Untyped:
             yield from stage.points(2)
             raise OSError("no more points")
@@ -326,15 +326,16 @@ def test_a_request_iterator_that_raises_ends_the_call(
             stage.guide.MeasureWay(broken())
         return raised.value.code()
 
-    assert both(story) is grpc.StatusCode.UNKNOWN
+    assert both(scenario) is grpc.StatusCode.UNKNOWN
     assert "no more points" in caplog.text
 
 
 # Deadlines
 
 
+@pytest.mark.rerun("has a deadline of milliseconds, before which the RPC must reach the server")
 def test_a_call_takes_no_longer_than_its_timeout(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         greeter, guide = stage.greeter, stage.guide
         calls = {
             "unary": lambda: greeter.SayHello(stage.hello(), timeout=0.1, metadata=HANG),
@@ -346,12 +347,13 @@ def test_a_call_takes_no_longer_than_its_timeout(both: BothSync) -> None:
         }
         return {name: outcome_of(call)[:4] for name, call in calls.items()}
 
-    seen = both(story)
+    seen = both(scenario)
     assert ("code", grpc.StatusCode.DEADLINE_EXCEEDED) in seen["unary"]
 
 
+@pytest.mark.rerun("has a deadline of milliseconds, before which the RPC must reach the server")
 def test_a_blocked_request_iterator_does_not_hold_up_the_deadline(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         blocked = threading.Event()
 
         def requests() -> Untyped:
@@ -363,11 +365,11 @@ def test_a_blocked_request_iterator_does_not_hold_up_the_deadline(both: BothSync
         finally:
             blocked.set()
 
-    assert both(story) == ("code", grpc.StatusCode.DEADLINE_EXCEEDED)
+    assert both(scenario) == ("code", grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
-def test_the_server_learns_the_deadline_and_the_call_knows_the_rest(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+def test_server_gets_the_deadline_and_the_call_has_the_remaining_time(both: BothSync) -> None:
+    def scenario(stage: SyncStage) -> object:
         seen = stage.greeter.Describe(stage.hello(), timeout=30.0)
         call = stage.guide.ListPlaces(stage.way(0), timeout=30.0, metadata=HANG)
         free = stage.guide.ListPlaces(stage.way(0), metadata=HANG)
@@ -381,11 +383,12 @@ def test_the_server_learns_the_deadline_and_the_call_knows_the_rest(both: BothSy
             call.cancel()
             free.cancel()
 
-    assert both(story) == (True, True, None)
+    assert both(scenario) == (True, True, None)
 
 
+@pytest.mark.rerun("sleeps for milliseconds until grpcio's server or client has acted")
 def test_waiting_for_a_result_may_be_limited_and_resumed(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         call = stage.greeter.SayHello.future(stage.hello(), metadata=HANG)
         for ask in (call.result, call.exception, call.traceback):
             with pytest.raises(grpc.FutureTimeoutError):
@@ -394,14 +397,14 @@ def test_waiting_for_a_result_may_be_limited_and_resumed(both: BothSync) -> None
         call.cancel()
         return seen, outcome_of(call.result)
 
-    assert both(story) == ((True, False), ("FutureCancelledError",))
+    assert both(scenario) == ((True, False), ("FutureCancelledError",))
 
 
 # Cancelling
 
 
-def test_a_cancelled_future_says_so_at_once_and_the_server_sees_it(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+def test_future_is_cancelled_at_once_and_the_server_is_notified(both: BothSync) -> None:
+    def scenario(stage: SyncStage) -> object:
         call = stage.greeter.SayHello.future(stage.hello(), metadata=HANG)
         stage.until_event("SayHello started")
         seen = call.cancel(), call.cancelled(), call.done(), call.code(), call.details()
@@ -409,11 +412,11 @@ def test_a_cancelled_future_says_so_at_once_and_the_server_sees_it(both: BothSyn
         stage.until_event("SayHello over")
         return seen, asked, call.cancel()
 
-    assert both(story)[0][:3] == (True, True, True)
+    assert both(scenario)[0][:3] == (True, True, True)
 
 
 def test_a_cancelled_stream_is_raised_by_its_iterator(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         call = stage.guide.ListPlaces(stage.way(3), metadata=HANG)
         seen = next(call).name
         call.cancel()
@@ -421,21 +424,21 @@ def test_a_cancelled_stream_is_raised_by_its_iterator(both: BothSync) -> None:
         stage.until_event("ListPlaces over")
         return seen, after, describe(call), call.is_active()
 
-    both(story)
+    both(scenario)
 
 
 def answered(stage: SyncStage, **options: Untyped) -> Untyped:
     """A stream of three responses and its end, all of which is here, and nothing is read."""
     call = stage.guide.ListPlaces(stage.way(3), **options)
     stage.until_event("ListPlaces over")
-    # On the same connection, so what the server said before has arrived before.
+    # On the same connection, so earlier frames of the server have arrived before.
     stage.greeter.SayHello(stage.hello(), timeout=PATIENCE_S)
     return call
 
 
 @pytest.mark.parametrize("then", [(), ABORT])
 def test_a_stream_is_active_until_it_is_read(both: BothSync, then: Untyped) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         call = answered(stage, metadata=then)
         called: list[int] = []
         assert call.add_callback(lambda: called.append(1))
@@ -450,7 +453,7 @@ def test_a_stream_is_active_until_it_is_read(both: BothSync, then: Untyped) -> N
         until_sync(lambda: called, "the callback")
         return seen, names, describe(call), call.is_active(), call.cancel()
 
-    seen, names, described, *ended = both(story)
+    seen, names, described, *ended = both(scenario)
     assert seen == (True, False, True, [])
     assert names == ["place 0", "place 1", "place 2"]
     assert described["code"].name == ("FAILED_PRECONDITION" if then else "OK")
@@ -462,7 +465,7 @@ def test_a_stream_is_active_until_it_is_read(both: BothSync, then: Untyped) -> N
 def test_a_stream_that_is_answered_but_not_read_may_be_cancelled(
     both: BothSync, then: Untyped, reads: int
 ) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         call = answered(stage, metadata=then)
         called: list[int] = []
         assert call.add_callback(lambda: called.append(1))
@@ -474,13 +477,14 @@ def test_a_stream_that_is_answered_but_not_read_may_be_cancelled(
         # Not the trailing metadata: with grpcio that is there a little later.
         return cancelled, outcomes, call.code(), call.details(), call.cancel()
 
-    cancelled, _, code, _, again = both(story)
+    cancelled, _, code, _, again = both(scenario)
     assert (cancelled, again) == ((True, False, True), False)
     assert code is grpc.StatusCode.CANCELLED
 
 
-def test_a_stream_that_nobody_reads_ends_at_its_deadline(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+@pytest.mark.rerun("has a deadline of milliseconds, before which the RPC must reach the server")
+def test_unread_stream_ends_at_its_deadline(both: BothSync) -> None:
+    def scenario(stage: SyncStage) -> object:
         stage.greeter.SayHello(stage.hello(), timeout=PATIENCE_S)
         # It is answered long before that. If not, on a slow machine, it ends all the same.
         call = stage.guide.ListPlaces(stage.way(3), timeout=0.5)
@@ -492,12 +496,12 @@ def test_a_stream_that_nobody_reads_ends_at_its_deadline(both: BothSync) -> None
             code = waiting.result(PATIENCE_S)
         return code, call.is_active(), call.cancelled(), call.cancel()
 
-    assert both(story) == (grpc.StatusCode.DEADLINE_EXCEEDED, False, False, False)
+    assert both(scenario) == (grpc.StatusCode.DEADLINE_EXCEEDED, False, False, False)
 
 
 @pytest.mark.parametrize("reads", [0, 1])
-def test_closing_the_channel_ends_a_stream_that_nobody_reads(both: BothSync, reads: int) -> None:
-    def story(stage: SyncStage) -> object:
+def test_unread_stream_ends_when_the_channel_is_closed(both: BothSync, reads: int) -> None:
+    def scenario(stage: SyncStage) -> object:
         call = answered(stage)
         called: list[int] = []
         assert call.add_callback(lambda: called.append(1))
@@ -510,11 +514,11 @@ def test_closing_the_channel_ends_a_stream_that_nobody_reads(both: BothSync, rea
             code = waiting.result(PATIENCE_S)
         return code, call.is_active(), call.cancelled(), call.cancel()
 
-    assert both(story) == (grpc.StatusCode.CANCELLED, False, False, False)
+    assert both(scenario) == (grpc.StatusCode.CANCELLED, False, False, False)
 
 
-def test_nothing_is_left_of_a_dropped_stream_that_was_answered(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+def test_dropped_stream_with_unread_responses_is_collected(both: BothSync) -> None:
+    def scenario(stage: SyncStage) -> object:
         call = answered(stage)
         core = stage.channel.bind().core
         calls = core.calls
@@ -523,30 +527,31 @@ def test_nothing_is_left_of_a_dropped_stream_that_was_answered(both: BothSync) -
         until_sync(lambda: not core.calls, "the end of the stream")
         return calls
 
-    assert both.ours(story) == 1
+    assert both.ours(scenario) == 1
 
 
-def test_nothing_is_left_of_a_stream_that_was_read(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+def test_stream_that_was_read_is_collected(both: BothSync) -> None:
+    def scenario(stage: SyncStage) -> object:
         call = answered(stage, timeout=PATIENCE_S)
         core = stage.channel.bind().core
         responses = len(collect(call))
         until_sync(lambda: not core.calls, "the end of the stream")
         return responses
 
-    assert both.ours(story) == 3
+    assert both.ours(scenario) == 3
 
 
+@pytest.mark.rerun("sleeps for milliseconds until grpcio's server or client has acted")
 def test_a_result_that_is_not_read_is_waited_for(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         call = answered(stage)
         return outcome_of(lambda: call.result(timeout=0.01)), len(collect(call)), call.result()
 
-    assert both(story) == (("FutureTimeoutError",), 3, None)
+    assert both(scenario) == (("FutureTimeoutError",), 3, None)
 
 
 def test_another_thread_may_cancel_what_one_waits_for(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         call = stage.guide.ListPlaces(stage.way(0), metadata=HANG)
         with ThreadPoolExecutor(1) as pool:
             reading = pool.submit(outcome_of, lambda: next(call))
@@ -554,20 +559,20 @@ def test_another_thread_may_cancel_what_one_waits_for(both: BothSync) -> None:
             call.cancel()
             return reading.result(PATIENCE_S)
 
-    both(story)
+    both(scenario)
 
 
 def test_a_call_may_be_cancelled_before_there_is_a_connection(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         channel = stage.open("127.0.0.1:1")
         call = stage.greeter_on(channel).SayHello.future(stage.hello(), wait_for_ready=True)
         return call.cancel(), outcome_of(call.result), call.code()
 
-    both(story)
+    both(scenario)
 
 
 def test_a_stream_that_is_dropped_is_cancelled(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         call = stage.guide.ListPlaces(stage.way(1), metadata=HANG)
         next(call)
         del call
@@ -575,11 +580,11 @@ def test_a_stream_that_is_dropped_is_cancelled(both: BothSync) -> None:
         stage.until_event("ListPlaces over")
         return "cancelled"
 
-    both(story)
+    both(scenario)
 
 
 def test_a_chat_that_is_dropped_is_cancelled(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         call = stage.guide.Chat(stage.notes("a"), metadata=HANG)
         next(call)
         del call
@@ -587,14 +592,14 @@ def test_a_chat_that_is_dropped_is_cancelled(both: BothSync) -> None:
         stage.until_event("Chat over")
         return "cancelled"
 
-    both(story)
+    both(scenario)
 
 
 # Callbacks
 
 
 def test_callbacks_run_when_the_call_is_over(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         called: SimpleQueue[Any] = SimpleQueue()
         call = stage.greeter.SayHello.future(stage.hello(), metadata=HANG)
         call.add_done_callback(lambda done: called.put((done is call, done.done())))
@@ -605,11 +610,11 @@ def test_callbacks_run_when_the_call_is_over(both: BothSync) -> None:
         until_sync(lambda: not call.add_callback(lambda: None), "the end")
         return added, first, called.get_nowait()
 
-    both(story)
+    both(scenario)
 
 
 def test_a_callback_may_make_a_blocking_call(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         called: SimpleQueue[Any] = SimpleQueue()
 
         def ask_again(done: Untyped) -> None:
@@ -619,11 +624,11 @@ def test_a_callback_may_make_a_blocking_call(both: BothSync) -> None:
         stage.greeter.SayHello.future(stage.hello()).add_done_callback(ask_again)
         return [called.get(timeout=PATIENCE_S) for _ in range(2)]
 
-    assert both(story) == ["hello, you", "hello, again"]
+    assert both(scenario) == ["hello, you", "hello, again"]
 
 
 def test_a_callback_may_wait_for_the_state_of_its_channel(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         called: SimpleQueue[Any] = SimpleQueue()
 
         def wait(_: Untyped) -> None:
@@ -632,13 +637,13 @@ def test_a_callback_may_wait_for_the_state_of_its_channel(both: BothSync) -> Non
         stage.greeter.SayHello.future(stage.hello()).add_done_callback(wait)
         return called.get(timeout=PATIENCE_S)
 
-    both(story)
+    both(scenario)
 
 
 def test_a_callback_that_raises_does_not_harm_the_next(
     both: BothSync, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         called: SimpleQueue[Any] = SimpleQueue()
 
         def broken(_: Untyped) -> None:
@@ -650,15 +655,15 @@ def test_a_callback_that_raises_does_not_harm_the_next(
         call.cancel()
         return called.get(timeout=PATIENCE_S)
 
-    both(story)
+    both(scenario)
     assert "broken callback" in caplog.text
 
 
 # Metadata, compression, credentials, options
 
 
-def test_initial_metadata_is_there_before_the_end(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+def test_initial_metadata_is_available_before_the_end(both: BothSync) -> None:
+    def scenario(stage: SyncStage) -> object:
         metadata = (*STEERED, *HANG)
         call = stage.guide.ListPlaces(stage.way(0), metadata=metadata)
         found = call.initial_metadata()
@@ -667,12 +672,12 @@ def test_initial_metadata_is_there_before_the_end(both: BothSync) -> None:
         call.cancel()
         return sorted(pairs), active
 
-    assert both(story) == ([("x-bin", b"\x00\xff"), ("x-one", "1")], True)
+    assert both(scenario) == ([("x-bin", b"\x00\xff"), ("x-one", "1")], True)
 
 
 @pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
 def test_messages_may_be_compressed(both: BothSync, compression: grpc.Compression) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         padded = stage.hello(padding=bytes(10_000), reply_padding_bytes=10_000)
         channel = stage.open(compression=compression)
         reply = stage.greeter_on(channel).SayHello(padded)
@@ -680,11 +685,11 @@ def test_messages_may_be_compressed(both: BothSync, compression: grpc.Compressio
         chat = stage.guide.Chat(stage.notes("a" * 5000), compression=compression)
         return reply, again, collect(chat)
 
-    both(story)
+    both(scenario)
 
 
 def test_a_large_message_is_refused_as_in_grpcio(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         options = [("grpc.max_send_message_length", 100), ("grpc.max_receive_message_length", 100)]
         greeter = stage.greeter_on(stage.open(options=options))
         return (
@@ -692,11 +697,12 @@ def test_a_large_message_is_refused_as_in_grpcio(both: BothSync) -> None:
             _code_of(lambda: greeter.SayHello(stage.hello(reply_padding_bytes=200))),
         )
 
-    assert set(both(story)) == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert set(both(scenario)) == {grpc.StatusCode.RESOURCE_EXHAUSTED}
 
 
-def test_wait_for_ready_waits_until_the_server_is_there(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+@pytest.mark.rerun("has a deadline of milliseconds, before which the RPC must reach the server")
+def test_wait_for_ready_rpc_waits_until_the_server_is_started(both: BothSync) -> None:
+    def scenario(stage: SyncStage) -> object:
         server = stage.server
         server.stop()
         options = [("grpc.initial_reconnect_backoff_ms", 100)]
@@ -705,7 +711,7 @@ def test_wait_for_ready_waits_until_the_server_is_there(both: BothSync) -> None:
         )
         return outcome_of(call.result)[2]
 
-    assert both(story) == ("code", grpc.StatusCode.DEADLINE_EXCEEDED)
+    assert both(scenario) == ("code", grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 class _Token(grpc.AuthMetadataPlugin):  # type: ignore[misc]
@@ -735,7 +741,7 @@ def _server_credentials(authority: CertificateAuthority) -> grpc.ServerCredentia
 def test_tls_with_credentials_of_either_kind(
     both: BothSync, authority: CertificateAuthority, maker: Untyped
 ) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         if stage.stack is grpc and maker is proxyless:
             credentials = grpc.ssl_channel_credentials(authority.certificate_pem)
         else:
@@ -743,11 +749,11 @@ def test_tls_with_credentials_of_either_kind(
         channel = stage.open_secure(credentials)
         return stage.greeter_on(channel).SayHello(stage.hello(), timeout=PATIENCE_S).message
 
-    both(story, credentials=_server_credentials(authority))
+    both(scenario, credentials=_server_credentials(authority))
 
 
 def test_call_credentials_add_metadata(both: BothSync, authority: CertificateAuthority) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         token = grpc.metadata_call_credentials(_Token())
         tls = grpc.ssl_channel_credentials(authority.certificate_pem)
         greeter = stage.greeter_on(stage.open_secure(tls))
@@ -756,12 +762,12 @@ def test_call_credentials_add_metadata(both: BothSync, authority: CertificateAut
         _, other = stage.greeter_on(both_kinds).SayHello.with_call(stage.hello())
         return describe(call), describe(other)
 
-    seen = both(story, credentials=_server_credentials(authority))
+    seen = both(scenario, credentials=_server_credentials(authority))
     assert ("x-token", "secret") in seen[0]["initial"]
 
 
 def test_call_credentials_may_block(both: BothSync, authority: CertificateAuthority) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         tls = grpc.ssl_channel_credentials(authority.certificate_pem)
         tokens = stage.greeter_on(stage.open_secure(tls))
         asking = _Asking(lambda: tokens.SayHello(stage.hello("token"), timeout=5).message)
@@ -770,7 +776,7 @@ def test_call_credentials_may_block(both: BothSync, authority: CertificateAuthor
         )
         return describe(call)
 
-    seen = both(story, credentials=_server_credentials(authority))
+    seen = both(scenario, credentials=_server_credentials(authority))
     assert seen["initial"] == [("x-token", "hello, token")]
 
 
@@ -783,7 +789,7 @@ class _Tagging(
     grpc.StreamUnaryClientInterceptor,  # type: ignore[misc]
     grpc.StreamStreamClientInterceptor,  # type: ignore[misc]
 ):
-    """Adds metadata to each call and notes what came of it."""
+    """Adds metadata to each call and records its result."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
@@ -799,7 +805,7 @@ class _Tagging(
 
 
 def test_grpcios_interceptors_work_on_every_kind_of_call(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         tagging = _Tagging()
         channel = grpc.intercept_channel(stage.channel, tagging, _Tagging())
         greeter, guide = stage.greeter_on(channel), stage.guide_on(channel)
@@ -821,7 +827,7 @@ def test_grpcios_interceptors_work_on_every_kind_of_call(both: BothSync) -> None
         until_sync(lambda: len(tagging.seen) == 7, "every callback")
         return results, sorted(map(str, tagging.seen))
 
-    both(story)
+    both(scenario)
 
 
 def plain_trailers(call: Untyped) -> list[Any]:
@@ -831,8 +837,8 @@ def plain_trailers(call: Untyped) -> list[Any]:
 # Connectivity and the end of a channel
 
 
-def test_a_subscriber_is_told_every_state(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+def test_subscriber_is_called_with_every_state(both: BothSync) -> None:
+    def scenario(stage: SyncStage) -> object:
         states: list[Any] = []
         channel = stage.open()
         channel.subscribe(states.append)
@@ -844,11 +850,11 @@ def test_a_subscriber_is_told_every_state(both: BothSync) -> None:
         stage.greeter_on(channel).SayHello(stage.hello())
         return first, last
 
-    both(story)
+    both(scenario)
 
 
 def test_a_closed_channel_may_be_subscribed_to(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         channel = stage.open()
         channel.close()
         channel.subscribe(lambda _: None)
@@ -856,28 +862,29 @@ def test_a_closed_channel_may_be_subscribed_to(both: BothSync) -> None:
         ready = grpc.channel_ready_future(channel)
         return ready.cancel()
 
-    both.ours(story)
+    both.ours(scenario)
 
 
 def test_the_ready_future_is_done_when_the_channel_is_ready(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         ready = grpc.channel_ready_future(stage.channel)
         return ready.result(timeout=PATIENCE_S), ready.done()
 
-    both(story)
+    both(scenario)
 
 
-def test_the_ready_future_of_a_server_that_is_not_there_times_out(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+@pytest.mark.rerun("sleeps for milliseconds until grpcio's server or client has acted")
+def test_ready_future_times_out_when_there_is_no_server(both: BothSync) -> None:
+    def scenario(stage: SyncStage) -> object:
         ready = grpc.channel_ready_future(stage.open("127.0.0.1:1"))
         seen = outcome_of(lambda: ready.result(timeout=0.2))
         return seen, ready.cancel(), outcome_of(ready.result)
 
-    assert both(story)[0] == ("FutureTimeoutError",)
+    assert both(scenario)[0] == ("FutureTimeoutError",)
 
 
 def test_closing_ends_calls_and_refuses_new_ones(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         channel = stage.open()
         greeter, guide = stage.greeter_on(channel), stage.guide_on(channel)
         call = greeter.SayHello.future(stage.hello(), metadata=HANG)
@@ -895,32 +902,32 @@ def test_closing_ends_calls_and_refuses_new_ones(both: BothSync) -> None:
         ]
         return ended, refused
 
-    (first, _), refused = both(story)
+    (first, _), refused = both(scenario)
     assert ("details", "Channel closed!") in first
     assert set(refused) == {("ValueError",)}
 
 
 def test_leaving_the_context_closes_the_channel(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         with stage.open() as channel:
             greeter = stage.greeter_on(channel)
             greeter.SayHello(stage.hello())
         return outcome_of(lambda: greeter.SayHello(stage.hello()))
 
-    both(story)
+    both(scenario)
 
 
 def test_a_stub_works_when_the_channel_was_dropped(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         greeter = stage.greeter_on(stage.stack.insecure_channel(stage.server.target))
         gc.collect()
         return greeter.SayHello(stage.hello()).message
 
-    both(story)
+    both(scenario)
 
 
 def test_a_channel_that_is_dropped_is_closed(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         channel = proxyless.insecure_channel(stage.server.target)
         stage.greeter_on(channel).SayHello(stage.hello())
         core = channel.bind().core
@@ -929,18 +936,18 @@ def test_a_channel_that_is_dropped_is_closed(both: BothSync) -> None:
         until_sync(lambda: core.state is State.SHUTDOWN, "the end of the channel")
         return core.calls
 
-    both.ours(story)
+    both.ours(scenario)
 
 
 def test_a_stream_outlives_the_names_of_its_channel_and_stub(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         channel = proxyless.insecure_channel(stage.server.target)
         call = stage.guide_on(channel).ListPlaces(stage.way(500, photo_bytes=2000))
         del channel
         gc.collect()
         return len(collect(call))
 
-    assert both.ours(story) == 500
+    assert both.ours(scenario) == 500
 
 
 def test_the_factories_make_grpcs_channels() -> None:
@@ -952,8 +959,9 @@ def test_the_factories_make_grpcs_channels() -> None:
 # Flow control
 
 
+@pytest.mark.rerun("sleeps until both sides wait for flow control")
 def test_a_slow_reader_slows_the_server_down_and_gets_everything(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         call = stage.guide.ListPlaces(stage.way(400, photo_bytes=100_000))
         next(call)
         time.sleep(0.3)
@@ -962,26 +970,27 @@ def test_a_slow_reader_slows_the_server_down_and_gets_everything(both: BothSync)
         # Not all of it, however far windows have grown by then.
         return sent < 400, rest
 
-    assert both(story) == (True, 399 * 100_000)
+    assert both(scenario) == (True, 399 * 100_000)
 
 
 def test_a_slow_reader_of_compressed_responses_gets_everything(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
-        # More than anybody buffers, but for the wire it is next to nothing.
+    def scenario(stage: SyncStage) -> object:
+        # More than the buffers hold, but little on the wire, because it is compressed.
         call = stage.guide.ListPlaces(stage.way(30, photo_bytes=200_000))
         stage.until_event("ListPlaces over")
         stage.greeter.SayHello(stage.hello(), timeout=PATIENCE_S)
         is_active = call.is_active()
         return is_active, [place.name for place in call], call.code()
 
-    is_active, names, code = both(story, options=(("grpc.default_compression_algorithm", 2),))
+    is_active, names, code = both(scenario, options=(("grpc.default_compression_algorithm", 2),))
     assert is_active
     assert names == [f"place {number}" for number in range(30)]
     assert code is grpc.StatusCode.OK
 
 
+@pytest.mark.rerun("sleeps until both sides wait for flow control")
 def test_a_server_that_does_not_read_slows_the_request_iterator_down(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         taken = 0
 
         def requests() -> Untyped:
@@ -1003,14 +1012,14 @@ def test_a_server_that_does_not_read_slows_the_request_iterator_down(both: BothS
         call.cancel()
         return first == second, first < 1000
 
-    assert both(story) == (True, True)
+    assert both(scenario) == (True, True)
 
 
 # Threads
 
 
 def test_many_threads_share_a_channel(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         greeter, guide = stage.greeter, stage.guide
 
         def work(number: int) -> int:
@@ -1023,11 +1032,11 @@ def test_many_threads_share_a_channel(both: BothSync) -> None:
         with ThreadPoolExecutor(32) as pool:
             return sum(pool.map(work, range(32), timeout=PATIENCE_S * 2))
 
-    assert both(story) == 320
+    assert both(scenario) == 320
 
 
 def test_threads_that_open_the_channel_at_the_same_time_get_the_same_one(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         channel = stage.open()
         barrier = threading.Barrier(16)
 
@@ -1038,32 +1047,32 @@ def test_threads_that_open_the_channel_at_the_same_time_get_the_same_one(both: B
         with ThreadPoolExecutor(16) as pool:
             return len(set(pool.map(bind, range(16), timeout=PATIENCE_S)))
 
-    assert both.ours(story) == 1
+    assert both.ours(scenario) == 1
 
 
-def test_many_channels_live_side_by_side(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+def test_many_channels_exist_at_the_same_time(both: BothSync) -> None:
+    def scenario(stage: SyncStage) -> object:
         channels = [stage.open() for _ in range(8)]
         stubs = [stage.greeter_on(channel) for channel in channels]
         futures = [stub.SayHello.future(stage.hello(str(n))) for n, stub in enumerate(stubs)]
         channels[0].close()
         return [future.result(PATIENCE_S).message for future in futures[1:]]
 
-    assert both(story) == [f"hello, {number}" for number in range(1, 8)]
+    assert both(scenario) == [f"hello, {number}" for number in range(1, 8)]
 
 
 def test_several_threads_may_read_one_stream(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         call = stage.guide.ListPlaces(stage.way(300))
         with ThreadPoolExecutor(4) as pool:
             parts = list(pool.map(lambda _: collect(call), range(4), timeout=PATIENCE_S))
         return sorted(int(place.name.split()[1]) for part in parts for place in part)
 
-    assert both.ours(story) == list(range(300))
+    assert both.ours(scenario) == list(range(300))
 
 
 def test_ctrl_c_cancels_a_blocking_call(both: BothSync) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         def interrupt() -> None:
             stage.until_event("SayHello started")
             os.kill(os.getpid(), signal.SIGINT)
@@ -1076,14 +1085,14 @@ def test_ctrl_c_cancels_a_blocking_call(both: BothSync) -> None:
         stage.until_event("SayHello over")
         return stage.greeter.SayHello(stage.hello()).message
 
-    assert both.ours(story) == "hello, you"
+    assert both.ours(scenario) == "hello, you"
 
 
 # Processes
 
 
 def run_script(script: str, target: str, *, without_uvloop: bool = False) -> str:
-    """What a process of its own prints; it must end well and say nothing on stderr."""
+    """The output of a process, which must end with exit code 0 and an empty stderr."""
     lines = ["import sys"]
     if without_uvloop:
         lines.append("sys.modules['uvloop'] = None")
@@ -1182,13 +1191,13 @@ _EXITS = {
 
 
 @pytest.mark.parametrize("without_uvloop", [False, True], ids=["uvloop", "asyncio"])
-def test_a_forked_child_starts_afresh_and_leaves_the_parent_alone(
+def test_forked_child_makes_new_connections_and_does_not_affect_the_parent(
     both: BothSync, without_uvloop: bool
 ) -> None:
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         return run_script(_FORK, stage.server.target, without_uvloop=without_uvloop)
 
-    assert both.ours(story) == "fine\n"
+    assert both.ours(scenario) == "fine\n"
 
 
 @pytest.mark.parametrize("without_uvloop", [False, True], ids=["uvloop", "asyncio"])
@@ -1196,10 +1205,10 @@ def test_a_forked_child_starts_afresh_and_leaves_the_parent_alone(
 def test_the_interpreter_exits_cleanly(both: BothSync, how: str, without_uvloop: bool) -> None:
     script = textwrap.dedent(_OPEN) + textwrap.dedent(_EXITS[how]) + "\nprint('end')\n"
 
-    def story(stage: SyncStage) -> object:
+    def scenario(stage: SyncStage) -> object:
         return run_script(script, stage.server.target, without_uvloop=without_uvloop)
 
-    assert both.ours(story) == "end\n"
+    assert both.ours(scenario) == "end\n"
 
 
 def test_importing_proxyless_imports_no_grpcio() -> None:

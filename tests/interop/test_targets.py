@@ -1,7 +1,7 @@
 """Channels to targets that cannot be resolved, ours beside grpcio's.
 
-grpcio makes a channel to any text, and its RPCs fail: those to a target that its scheme refuses at
-once, with UNKNOWN; those to a name that DNS cannot have with UNAVAILABLE, unless they wait.
+grpcio makes a channel to any text, and its RPCs fail: with UNKNOWN at once if the scheme rejects
+the target; with UNAVAILABLE if it is an invalid DNS name, unless they are wait-for-ready.
 """
 
 import socket
@@ -53,7 +53,7 @@ MALFORMED: Final = (
 # A socket's address has room for 107 bytes.
 TOO_LONG: Final = ("unix:/" + 107 * "x", "unix:/short,/" + 107 * "x", "unix-abstract:" + 108 * "x")
 JUST_SHORT_ENOUGH: Final = ("unix:/" + 106 * "x", "unix-abstract:" + 107 * "x")
-# Names for DNS, as far as anybody can tell, that it cannot have.
+# Targets that are parsed as DNS names, and are invalid as such.
 UNRESOLVABLE: Final = (
     ":50051",
     ":",
@@ -76,7 +76,7 @@ UNRESOLVABLE: Final = (
     "xds:///name",  # There is no bootstrap.
     "xds://authority/name",
 )
-# Nothing is wrong with these but that there is no server.
+# Valid targets without a server.
 REFUSED: Final = (
     "localhost:1",
     b"localhost:1",
@@ -101,7 +101,7 @@ def _no_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tell_blocking(stack: ModuleType, target: str | bytes) -> list[object]:
-    """What an application sees of a blocking channel to this target."""
+    """States and RPC errors of a blocking channel to this target."""
     seen: list[object] = []
     with stack.insecure_channel(target) as channel:
         states: list[grpc.ChannelConnectivity] = []
@@ -114,12 +114,12 @@ def tell_blocking(stack: ModuleType, target: str | bytes) -> list[object]:
             seen.append(caught.value.code())
         failing = grpc.ChannelConnectivity.TRANSIENT_FAILURE
         until_sync(lambda: states[-1] is failing, "the channel to fail")
-        # What stands between the first and the last goes by too quickly to be seen each time.
+        # States between the first and the last may be too short to be observed.
         return [*seen, states[0]]
 
 
 def details_of(target: str) -> list[str]:
-    """What the RPCs of both say that fail."""
+    """The errors of RPCs of both."""
     details = []
     for stack in BLOCKING.values():
         with (
@@ -190,6 +190,7 @@ def test_port_out_of_range_is_refused_where_grpcio_connects_to_another(target: s
     assert "has port '65537': wanted 0 to 65535" in ours
 
 
+@pytest.mark.rerun("has a deadline of milliseconds, before which the RPC must reach the server")
 @pytest.mark.parametrize("target", ["ipv4:", "ipv6:", "unix:", "unix-abstract:"])
 def test_list_without_an_address_is_malformed_where_grpcios_is_resolved(target: str) -> None:
     theirs, ours = (tell_blocking(stack, target) for stack in BLOCKING.values())
@@ -200,13 +201,13 @@ def test_list_without_an_address_is_malformed_where_grpcios_is_resolved(target: 
 
 @pytest.mark.parametrize("target", ["ipv4:127.0.0.1", "ipv6:[::1]"])
 def test_address_without_a_port_is_taken_where_grpcios_is_malformed(target: str) -> None:
-    """Nothing listens at port 443 of this machine, where tests run."""
+    """Port 443 of the test machine has no server."""
     theirs, ours = details_of(target)
     assert "the target uri is not valid" in theirs
     assert ":443: connection refused" in ours
 
 
-def test_name_server_of_a_target_is_not_asked_where_grpcio_asks_it() -> None:
+def test_name_server_of_a_target_is_rejected_where_grpcio_queries_it() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as name_server:
         name_server.bind(("127.0.0.1", 0))
         name_server.settimeout(PATIENCE_S)

@@ -32,7 +32,7 @@ Options = tuple[tuple[str, Any], ...]
 
 
 def is_reused(_: bytes, context: grpc.ServicerContext) -> bytes:
-    """Whether the session of the RPC's connection was resumed, as the server sees it."""
+    """Whether the server resumed the session of the RPC's connection."""
     told: bytes = context.auth_context()["ssl_session_reused"][0]
     return told
 
@@ -70,7 +70,7 @@ def options_with(cache: object, name: str = NAME) -> Options:
 
 
 def ask(target: str, credentials: object, options: Options, stack: ModuleType = proxyless) -> bytes:
-    """What the server says about a connection of a new blocking channel."""
+    """Whether the server resumed the session of a new blocking channel."""
     with stack.secure_channel(target, credentials, options) as channel:
         answer: bytes = channel.unary_unary(PATH)(b"", timeout=PATIENCE_S)
         return answer
@@ -110,7 +110,7 @@ async def test_asyncio_channels_resume_sessions_as_grpcios_do(
 
 
 @pytest.mark.parametrize("stack", BLOCKING.values(), ids=BLOCKING)
-def test_channels_without_a_cache_resume_nothing(
+def test_channels_without_a_cache_do_not_resume_sessions(
     start: Start, credentials: grpc.ChannelCredentials, stack: ModuleType
 ) -> None:
     target, options = start(), options_with(None)[:1]

@@ -28,14 +28,14 @@ from proxyless.xds.client import Tools, XdsClient
 from proxyless.xds.client.codec import ADS_PATH, LRS_PATH
 from proxyless.xds.grpc_transport import GrpcTransports
 from tests.certificates import CertificateAuthority
-from tests.transport_world import until
-from tests.xds_client_world import (
+from tests.worlds.transports import until
+from tests.worlds.xds_clients import (
     DiscoveryRequest,
     DiscoveryResponse,
     LoadStatsRequest,
     LoadStatsResponse,
-    Recorder,
-    Text,
+    TextType,
+    WatchRecorder,
     grpcio_tasks,
     text,
 )
@@ -50,7 +50,7 @@ ON_BOTH_LOOPS = True
 
 
 class ControlPlane(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Answers each new subscription with what it has, and notes what it was told."""
+    """Answers each new subscription with its resources, and records the requests."""
 
     def __init__(self, port: int, credentials: Any = None) -> None:  # noqa: ANN401 - grpc's
         self.port = port
@@ -148,35 +148,35 @@ def insecure(port: int) -> ServerConfig:
 
 
 async def test_resources_come_and_survive_a_restart_of_the_control_plane() -> None:
-    listeners, heard = Text("Listener", is_full_state=True), Recorder()
+    listeners, heard = TextType("Listener", is_full_state=True), WatchRecorder()
     async with serving() as control_plane, client_of(insecure(control_plane.port)) as client:
         control_plane.values["x"] = "v1"
         client.watch(listeners, "x", heard)
-        await until(lambda: heard.heard == ["v1"], "the first version")
+        await until(lambda: heard.received == ["v1"], "the first version")
         await until(lambda: len(control_plane.requests) == 2, "the ACK")
         assert control_plane.requests[0].node.id == "edge-7"
         assert control_plane.requests[1].response_nonce == "n"
         await control_plane.stop()
         control_plane.values["x"] = "v2"
         await control_plane.start()
-        await until(lambda: "v2" in heard.heard, "the second version")
-        # Nobody was told to do without the first one meanwhile.
-        assert not any(isinstance(each, Status) for each in heard.heard)
+        await until(lambda: "v2" in heard.received, "the second version")
+        # No watcher was notified of a loss meanwhile.
+        assert not any(isinstance(each, Status) for each in heard.received)
 
 
 async def test_an_unreachable_control_plane_is_named_with_the_cause() -> None:
-    port, heard = free_port(), Recorder()
+    port, heard = free_port(), WatchRecorder()
     async with client_of(insecure(port)) as client:
-        client.watch(Text(), "x", heard)
-        await until(lambda: heard.heard, "the outage")
-        status = heard.heard[0]
+        client.watch(TextType(), "x", heard)
+        await until(lambda: heard.received, "the outage")
+        status = heard.received[0]
         assert status.code is StatusCode.UNAVAILABLE
         assert f'xds server "dns:///localhost:{port}"' in status.details
         assert "refused" in status.details
         assert status.details.endswith('(node id "edge-7")')
 
 
-async def test_load_is_reported_while_somebody_counts() -> None:
+async def test_load_is_reported_while_a_counter_is_held() -> None:
     async with serving() as control_plane, client_of(insecure(control_plane.port)) as client:
         load = client.load_stats(client.bootstrap.servers[0], "c", "e")
         load.locality(("r", "z", "s")).on_start()
@@ -208,7 +208,7 @@ def server_credentials(authority: CertificateAuthority) -> Any:  # noqa: ANN401
 
 
 async def test_certificates_and_tokens_are_read_from_files(tmp_path: Path) -> None:
-    authority, heard = CertificateAuthority(), Recorder()
+    authority, heard = CertificateAuthority(), WatchRecorder()
     tls = write_files(tmp_path, authority)
     (tmp_path / "token").write_text("ey.one\n")
     tokens = (CallCreds("jwt_token_file", str(tmp_path / "token")),)
@@ -217,10 +217,10 @@ async def test_certificates_and_tokens_are_read_from_files(tmp_path: Path) -> No
         uri = f"dns:///localhost:{control_plane.port}"
         server = ServerConfig(uri, ChannelCreds("tls", tls), tokens)
         async with client_of(server) as client:
-            client.watch(Text(), "x", heard)
-            await until(lambda: heard.heard == ["v1"], "the resource")
+            client.watch(TextType(), "x", heard)
+            await until(lambda: heard.received == ["v1"], "the resource")
             assert control_plane.metadata[0]["authorization"] == "Bearer ey.one"
-            # What was renewed is used by the next stream.
+            # The next stream uses the renewed certificates.
             (tmp_path / "token").write_text("ey.two")
             await control_plane.stop()
             await control_plane.start()
@@ -229,30 +229,30 @@ async def test_certificates_and_tokens_are_read_from_files(tmp_path: Path) -> No
 
 
 async def test_certificates_that_come_late_or_are_replaced_are_used(tmp_path: Path) -> None:
-    wrong, right, heard = CertificateAuthority(), CertificateAuthority(), Recorder()
+    wrong, right, heard = CertificateAuthority(), CertificateAuthority(), WatchRecorder()
     async with serving(server_credentials(right)) as control_plane:
         control_plane.values["x"] = "v1"
         tls = tls_config(tmp_path)
         server = ServerConfig(f"dns:///localhost:{control_plane.port}", ChannelCreds("tls", tls))
         async with client_of(server) as client:
-            client.watch(Text(), "x", heard)
-            await until(lambda: heard.heard, "the trouble")
-            assert "ca.pem' cannot be read: No such file" in heard.heard[0].details
+            client.watch(TextType(), "x", heard)
+            await until(lambda: heard.received, "the error")
+            assert "ca.pem' cannot be read: No such file" in heard.received[0].details
             write_files(tmp_path, wrong)
-            await until(lambda: "certificate refused" in str(heard.heard[-1]), "the refusal")
+            await until(lambda: "certificate refused" in str(heard.received[-1]), "the refusal")
             write_files(tmp_path, right)
-            await until(lambda: heard.heard[-1] == "v1", "the resource")
+            await until(lambda: heard.received[-1] == "v1", "the resource")
 
 
 async def test_a_token_is_never_shown_on_a_plaintext_channel(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("ey.one")
-    tokens, heard = (CallCreds("jwt_token_file", str(tmp_path / "token")),), Recorder()
+    tokens, heard = (CallCreds("jwt_token_file", str(tmp_path / "token")),), WatchRecorder()
     async with serving() as control_plane:
         uri = f"dns:///localhost:{control_plane.port}"
         async with client_of(ServerConfig(uri, ChannelCreds("insecure"), tokens)) as client:
-            client.watch(Text(), "x", heard)
-            await until(lambda: heard.heard, "the refusal")
-            assert "UNAUTHENTICATED" in heard.heard[0].details
+            client.watch(TextType(), "x", heard)
+            await until(lambda: heard.received, "the refusal")
+            assert "UNAUTHENTICATED" in heard.received[0].details
             assert control_plane.streams == 0
 
 
@@ -264,12 +264,12 @@ def has_requests(control_plane: ControlPlane, count: int) -> bool:
     return len(control_plane.requests) >= count
 
 
-async def test_broken_streams_tell_the_watcher_nothing_new() -> None:
-    listeners, heard = Text("Listener", is_full_state=True), Recorder()
+async def test_watcher_is_not_notified_when_streams_break() -> None:
+    listeners, heard = TextType("Listener", is_full_state=True), WatchRecorder()
     async with serving() as control_plane, client_of(insecure(control_plane.port)) as client:
         control_plane.values["x"] = "v1"
         client.watch(listeners, "x", heard)
-        await until(lambda: heard.heard == ["v1"], "the resource")
+        await until(lambda: heard.received == ["v1"], "the resource")
         await until(lambda: len(control_plane.requests) >= 2, "the ACK")
         for restarts in range(1, 4):
             streams, requests = control_plane.streams, len(control_plane.requests)
@@ -280,6 +280,6 @@ async def test_broken_streams_tell_the_watcher_nothing_new() -> None:
             await until(
                 partial(has_requests, control_plane, requests + 2), f"the ACK on stream {restarts}"
             )
-        resources = [each for each in heard.heard if not isinstance(each, tuple)]
+        resources = [each for each in heard.received if not isinstance(each, tuple)]
         assert resources == ["v1"]
-        assert not heard.heard[1:] or heard.heard[-1] == ("ambient", OK)
+        assert not heard.received[1:] or heard.received[-1] == ("ambient", OK)

@@ -1,11 +1,11 @@
-"""Which child has to be chosen, and what has to be reported, after any events in any order?
+"""Story for `explore`: choices and reports of the priority policy, in any order of events.
 
-`Rules` is A56 a second time, written from docs/spec/lb.md and not from the policy: children with
-a state, two deadlines each, and a choice that is made again after every event. `tell` lets anything
-happen to the policy and to the rules, and compares: every report, in its order, with its
-picker, and who is alive. Events: any child that is alive reports any state; time passes, up to the
-next timer or for half a failover timeout or for almost 15 minutes; the config has fewer, more or
-other priorities. So timers of several children, of both kinds, fire in every order that they can.
+`Rules` is a second implementation of A56, written from docs/spec/lb.md and not from the policy:
+children with a state, two deadlines each, and a choice that is repeated after every event. The
+story passes each event to the policy and to the rules, and compares all reports, in order, with
+their pickers, and the children that exist. Events: a child reports any state; time advances to the
+next timer, by half a failover timeout, or by almost 15 minutes; the config has fewer, more or other
+priorities. So timers of several children, of both kinds, fire in every possible order.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Literal
 from proxyless.lb import QUEUE_PICKER
 from proxyless.lb.policies.priority import PriorityFactory
 from proxyless.lb.policies.priority.policy import EMPTY_PRIORITY_LIST
-from tests.spec.children_world import ChildrenWorld, stub_config
-from tests.spec.lb_world import CONNECTING, FAILURE, IDLE, READY
+from tests.worlds.child_policies import ParentPolicyWorld, stub_config
+from tests.worlds.policies import CONNECTING, FAILURE, IDLE, READY
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -27,14 +27,13 @@ if TYPE_CHECKING:
     from tools.simulation.explore import Chooser
 
 NAMES = ("p0", "p1", "p2")
-# Fewer, more, others, in another order, none.
 CONFIGS = (NAMES, NAMES[:2], NAMES[:1], NAMES[1:], ("p1", "p0"), ())
 STATES = (CONNECTING, READY, FAILURE, IDLE)
 
 FAILOVER_S = 10.0
 RETENTION_S = 900.0
 HALF_S = FAILOVER_S / 2
-# What is left of a retention then is shorter than a failover timeout.
+# The rest of a retention is then shorter than a failover timeout.
 ALMOST_S = RETENTION_S - HALF_S
 
 Timer = Literal["failover", "retention"]
@@ -46,7 +45,7 @@ Timer = Literal["failover", "retention"]
 
 @dataclass(eq=False)
 class Report:
-    """What a child counts as having said; its picker, unless it is not the child's own."""
+    """Report of a child. The picker is None if it is not the child's own."""
 
     state: State
     picker: Picker | None = None
@@ -54,35 +53,34 @@ class Report:
 
 @dataclass
 class RuledChild:
-    """All that A56 knows of a child."""
+    """State of a child in A56."""
 
     # "Until its first report a child counts as CONNECTING with a queue picker" - A56-25
     report: Report = field(default_factory=lambda: Report(CONNECTING, QUEUE_PICKER))
     # READY or IDLE is more recent than TRANSIENT_FAILURE: A56-45, A56-46.
     was_up: bool = False
-    # When each timer fires, and which of several at that time is first: the one started first.
-    # None is there that is not pending.
+    # Pending timers: the time, and a number that orders timers of the same time by their start.
     deadlines: dict[Timer, tuple[float, int]] = field(default_factory=dict)
 
 
 class Rules:
-    """A56 without policies, pickers or clocks. Driven by what happens."""
+    """A56 without policies, pickers or clocks."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
         self.priorities: Sequence[str] = ()
         self.children: dict[str, RuledChild] = {}
-        # What was to be reported, one after the other.
+        # Expected reports, in order.
         self.reports: list[Report] = []
         self._empty = Report(FAILURE)
         self._timers_started = 0
 
-    # What happens.
+    # Events
 
     def on_config(self, priorities: Sequence[str]) -> None:
         self.priorities = priorities
         for name in sorted(self.children.keys() - set(priorities)):
-            self._rest(name)  # A56-31, A56-57
+            self._deactivate(name)  # A56-31, A56-57
         self._choose()
 
     def on_report(self, name: str, report: Report) -> None:
@@ -105,12 +103,12 @@ class Rules:
 
     @property
     def next_timer_s(self) -> float | None:
-        """What is left until the next one fires."""
+        """Time until the next timer fires."""
         pending = self._pending()
         return pending[0][0] - self.now_s if pending else None
 
     def _pending(self) -> list[tuple[float, int, str, Timer]]:
-        """In the order in which they fire."""
+        """Timers in the order in which they fire."""
         return sorted(
             (*deadline, name, timer)
             for name, child in self.children.items()
@@ -130,17 +128,17 @@ class Rules:
         child.report, child.was_up = Report(FAILURE), False  # A56-44, A56-47
         self._choose()
 
-    # The choice.
+    # Choice
 
     def _choose(self) -> None:
         chosen = self._first_pass() or self._second_pass()
         report = self.children[chosen].report if chosen else self._empty
-        # A56-64: every report of the child in use; and no report twice, if nothing is new.
+        # A56-64: every report of the child in use, and no report twice.
         if not self.reports or self.reports[-1] is not report:
             self.reports.append(report)
 
     def _first_pass(self) -> str | None:
-        """A56-58, A56-59; creates what it comes to, and wakes what it visits (A56-33)."""
+        """A56-58, A56-59; creates and reactivates the children that it visits (A56-33)."""
         for priority, name in enumerate(self.priorities):
             if name not in self.children:
                 self.children[name] = RuledChild()  # A56-20
@@ -149,10 +147,10 @@ class Rules:
             child.deadlines.pop("retention", None)
             if child.report.state in {READY, IDLE}:
                 for lower in self.priorities[priority + 1 :]:
-                    self._rest(lower)  # A56-26
+                    self._deactivate(lower)  # A56-26
                 return name
             if "failover" in child.deadlines:
-                return name  # A56-30: nobody else rests for it.
+                return name  # A56-30: lower priorities are not deactivated.
         return None
 
     def _second_pass(self) -> str | None:
@@ -162,13 +160,13 @@ class Rules:
                 return name
         return self.priorities[-1] if self.priorities else None
 
-    def _rest(self, name: str) -> None:
+    def _deactivate(self, name: str) -> None:
         child = self.children.get(name)
         if child is not None and "retention" not in child.deadlines:  # A56-29
             self._start(child, "retention", RETENTION_S)
 
     def fingerprint(self) -> Hashable:
-        """All that what follows depends on; times as what is left of them."""
+        """Everything that later events depend on, with times relative to now."""
         children = (
             (name, child.report.state, child.report.picker is None, child.was_up)
             for name, child in sorted(self.children.items())
@@ -179,29 +177,29 @@ class Rules:
 
 
 # ---------------------------------------------------------------------------------------------
-# The policy beside the rules
+# The policy and the rules
 
 
-class PriorityOrders(ChildrenWorld):
-    """A priority policy, and the rules that it has to keep."""
+class PriorityOrders(ParentPolicyWorld):
+    """A priority policy, and the rules for it."""
 
     def __init__(self) -> None:
         super().__init__(PriorityFactory())
         self.rules = Rules()
         self.shown: list[tuple[State, Picker]] = []
-        self.react = lambda state: self.shown.append((state, self.picker))
+        self.helper.react = lambda state: self.shown.append((state, self.picker))
 
     def steps(self) -> list[str]:
-        """What may happen next, as words that `take` understands."""
+        """Possible next events, for `take`."""
         alive = sorted(self.rules.children)
-        said = [f"{name} {state.name}" for name in alive for state in STATES]
+        reports = [f"{name} {state.name}" for name in alive for state in STATES]
         configs = [
             "config " + " ".join(config) for config in CONFIGS if config != self.rules.priorities
         ]
         times = [f"after {HALF_S:g}", f"after {ALMOST_S:g}"]
         if (left_s := self.rules.next_timer_s) is not None:
             times.append(f"after {left_s:g}")
-        return [*said, *configs, *dict.fromkeys(times)]
+        return [*reports, *configs, *dict.fromkeys(times)]
 
     def take(self, step: str) -> None:
         match step.split():
@@ -225,16 +223,19 @@ class PriorityOrders(ChildrenWorld):
     def _report(self, name: str, state: str) -> None:
         child = self.child(name)
         next_state = next(each for each in STATES if each.name == state)
-        child.says(next_state)
+        child.report(next_state)
         self.rules.on_report(name, Report(next_state, child.picker))
 
     def check(self) -> None:
-        """Whether the policy did what the rules say: no more, no less, nothing else."""
-        alive, needed = sorted(each.name for each in self._alive), sorted(self.rules.children)
+        """Check that the policy has the children and made the reports of the rules."""
+        alive, needed = (
+            sorted(each.name for each in self.open_children),
+            sorted(self.rules.children),
+        )
         assert alive == needed, f"alive are {alive}, wanted {needed}"
         shown = [state.name for state, _ in self.shown]
-        wanted = [report.state.name for report in self.rules.reports]
-        assert shown == wanted, f"reported {shown}, wanted {wanted}"
+        expected = [report.state.name for report in self.rules.reports]
+        assert shown == expected, f"reported {shown}, wanted {expected}"
         for (state, picker), report in zip(self.shown, self.rules.reports, strict=True):
             if report.picker is not None:
                 assert picker is report.picker, f"another child's picker was shown as {state}"
@@ -242,17 +243,17 @@ class PriorityOrders(ChildrenWorld):
         assert (text == EMPTY_PRIORITY_LIST) == (not self.rules.priorities), f"fails with {text!r}"
 
     def fingerprint(self) -> Hashable:
-        """What the rules know, and what the policy has that nobody sees."""
+        """State of the rules, and hidden state of the policy."""
         children = self.policy._children  # type: ignore[attr-defined]  # noqa: SLF001
         hidden = (
-            (name, child.view, child._earns_failover_time, child._retention_timer.pending)  # noqa: SLF001
+            (name, child.view, child._ready_or_idle_since_failure, child._retention_timer.pending)  # noqa: SLF001
             for name, child in sorted(children.items())
         )
         return (self.rules.fingerprint(), tuple(hidden), self.clock.timers_pending)
 
 
-def tell(chooser: Chooser) -> None:
-    """Three priorities, and whatever happens to them."""
+def run_story(chooser: Chooser) -> None:
+    """Run three priorities with the events of the chooser."""
     world = PriorityOrders()
     world.take(f"config {' '.join(NAMES)}")
     while (step := chooser.choose(world.steps(), world.fingerprint)) is not None:

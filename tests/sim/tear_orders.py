@@ -1,13 +1,13 @@
-"""Does an RPC meet half of a change, fail or wait, whatever comes in whatever order?
+"""Story for `explore`: no RPC sees a part of a change, fails or waits, in any order of events.
 
 Two changes of the mesh overlap: listener, routes, cluster and endpoints of the second generation,
-and of the third. Each type comes in its own order, as ADS says, and otherwise anything comes at any
-time: a resource, the loss of one that is about to be replaced, the start of an RPC, the first and
-the last of its answer, its cancellation, a second of time. After each step every promise is
-checked; at the end of each telling all RPCs end, and nothing may be left.
+and of the third. The resources of each type arrive in order, as in ADS; otherwise the events come
+in any order: a resource, the loss of one that is about to be replaced, the start of an RPC, the
+start and end of its response, its cancellation, a second of time. All invariants are checked after
+each step; at the end of each run all RPCs end, and nothing may be left.
 
-A new RPC meets the newest generation of which everything was there while its listener was the
-newest: that is all that `Rules` says, and it does not know how.
+A new RPC uses the newest generation that was complete while its listener was the newest: `Rules`
+specifies this independently of the product.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from proxyless.base import OK, StatusCode
 from proxyless.wire import StreamEnd
-from tests.spec.torn_world import KINDS, Rpc, TornWorld
-from tests.spec.xds_world import CDS, EDS, LDS, RDS
+from tests.worlds.mesh_generations import KINDS, GenerationRpc, GenerationsWorld
+from tests.worlds.xds_dependencies import CDS, EDS, LDS, RDS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -31,46 +31,46 @@ SECOND_S = 1.0
 
 
 class Rules:
-    """Which generation a new RPC meets. Driven by what the control plane says."""
+    """The generation that a new RPC uses, from the resources that have arrived."""
 
     def __init__(self) -> None:
-        # The newest generation of each kind that was heard.
-        self.heard = dict.fromkeys(KINDS, 0)
+        # The newest generation of each kind.
+        self.received = dict.fromkeys(KINDS, 0)
         self.in_force = 0
-        # What the control plane has no longer.
+        # Kinds that the control plane has removed.
         self.lost: set[str] = set()
 
     @property
     def losable(self) -> str:
-        """The kinds that may go: routes and listener do not need this cluster any more (A74-18)."""
-        replaced = min(self.heard["L"], self.heard["R"]) > self.in_force
+        """Kinds that may be removed, because newer routes do not use the cluster (A74-18)."""
+        replaced = min(self.received["L"], self.received["R"]) > self.in_force
         return "".join(each for each in "CE" if replaced and each not in self.lost)
 
-    def hear(self, kind: str) -> None:
-        self.heard[kind] += 1
-        wanted = self.heard["L"]
-        # Parts have names of their own generation: an older one is not replaced by a newer.
-        if all(newest >= wanted for newest in self.heard.values()):
-            if wanted != self.in_force:
+    def receive(self, kind: str) -> None:
+        self.received[kind] += 1
+        target = self.received["L"]
+        # Each generation has its own names, so a newer resource does not replace an older one.
+        if all(newest >= target for newest in self.received.values()):
+            if target != self.in_force:
                 self.lost.clear()
-            self.in_force = wanted
+            self.in_force = target
 
 
 class TearOrders:
-    """A mesh, the rules that it has to keep, and what may happen to both."""
+    """A mesh, the rules for it, and the events of both."""
 
     def __init__(self) -> None:
-        self.world = TornWorld(generations=GENERATIONS)
+        self.world = GenerationsWorld()
         self.rules = Rules()
-        # Those under way; of which these have the first of their answer, and so are committed.
-        self.running: list[Rpc] = []
-        self.committed: list[Rpc] = []
-        # The one that looks whether everything is as it should be at the start.
+        # RPCs under way, and those of them with response headers, which are committed.
+        self.running: list[GenerationRpc] = []
+        self.committed: list[GenerationRpc] = []
+        # The RPC with which `GenerationsWorld` checks the initial state.
         self._answer(self.world.rpcs[0])
 
     def steps(self) -> list[str]:
-        """What may happen next, as words that `take` understands."""
-        steps = [kind for kind in KINDS if self.rules.heard[kind] + 1 < GENERATIONS]
+        """Possible next events, for `take`."""
+        steps = [kind for kind in KINDS if self.rules.received[kind] + 1 < GENERATIONS]
         if len(self.running) < RPCS_MAX:
             steps.append("start")
         for number, rpc in enumerate(self.running):
@@ -94,33 +94,35 @@ class TearOrders:
                 self.world.mesh.settle()
             case ["lose", kind]:
                 self.rules.lost.add(kind)
-                self.world.lose({"C": CDS, "E": EDS}[kind], f"cluster-{self.rules.in_force}")
+                self.world.mesh.remove({"C": CDS, "E": EDS}[kind], f"cluster-{self.rules.in_force}")
             case ["second"]:
                 self.world.mesh.clock.advance(SECOND_S)
             case _:
-                self.rules.hear(step)
-                self.world.hear(self.world.part(step, self.rules.heard[step]))
+                self.rules.receive(step)
+                self.world.mesh.publish(self.world.part(step, self.rules.received[step]))
         self.check()
 
     def _start(self) -> None:
-        rpc = self.world.call()  # Which says that it neither waits nor meets a mix.
-        assert rpc.generation == self.rules.in_force, f"met generation {rpc.generation}"
+        rpc = (
+            self.world.start_rpc()
+        )  # It checks that the RPC neither waits nor uses two generations.
+        assert rpc.generation == self.rules.in_force, f"used generation {rpc.generation}"
         self.running.append(rpc)
 
-    def _answer(self, rpc: Rpc) -> None:
+    def _answer(self, rpc: GenerationRpc) -> None:
         if rpc not in self.committed:
             rpc.stream.head()
         rpc.stream.end(StreamEnd(OK))
         self.world.mesh.settle()
         assert rpc.observer.status == OK
 
-    def _cancel(self, rpc: Rpc) -> None:
+    def _cancel(self, rpc: GenerationRpc) -> None:
         rpc.call.cancel()
         self.world.mesh.settle()
         assert rpc.observer.status.code is StatusCode.CANCELLED
 
     def check(self) -> None:
-        """No RPC has failed, and a cluster is in use as long as somebody uses it."""
+        """Check that no RPC has failed, and that a cluster is in use while it has users."""
         for rpc in self.running:
             assert rpc.observer.is_running, f"failed: {rpc.observer.ends}"
         uncommitted = (rpc.generation for rpc in self.running if rpc not in self.committed)
@@ -132,7 +134,7 @@ class TearOrders:
         assert mesh.children == {f"cluster-{each}" for each in users}, f"kept {mesh.children}"
 
     def end(self) -> None:
-        """All RPCs end. What is in force is in use by nobody but the selector, the rest is gone."""
+        """End all RPCs: the cluster in force has only the selector as user, others are gone."""
         while self.running:
             self._answer(self.running.pop())
         self.check()
@@ -145,11 +147,11 @@ class TearOrders:
         assert not any(watches.names(each) for each in (LDS, RDS, CDS, EDS))
 
     def fingerprint(self) -> Hashable:
-        """What was said, who runs, and what the client watches and holds because of that."""
+        """State of the rules, of the RPCs, and of the client."""
         mesh = self.world.mesh
         watched = (tuple(sorted(mesh.watches.names(each))) for each in (RDS, CDS, EDS))
         return (
-            tuple(self.rules.heard.values()),
+            tuple(self.rules.received.values()),
             self.rules.in_force,
             tuple(sorted(self.rules.lost)),
             tuple((rpc.generation, rpc in self.committed) for rpc in self.running),
@@ -160,8 +162,8 @@ class TearOrders:
         )
 
 
-def tell(chooser: Chooser) -> None:
-    """Two changes that overlap, with RPCs before, between and after their parts."""
+def run_story(chooser: Chooser) -> None:
+    """Run two overlapping changes with RPCs before, between and after their parts."""
     orders = TearOrders()
     orders.check()
     while (step := chooser.choose(orders.steps(), orders.fingerprint)) is not None:

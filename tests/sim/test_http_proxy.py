@@ -1,4 +1,4 @@
-"""Do channels of the simulated mesh go through simulated proxies, and only through those?"""
+"""HTTP proxies in the simulated mesh."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PORT = 3128
 
 
 class Relay(asyncio.Protocol):
-    """One end of a tunnel: what comes goes out at the other end."""
+    """One end of a tunnel, which forwards its bytes to the other end."""
 
     def __init__(self, other: Relay | None = None) -> None:
         self.other = other
@@ -38,19 +38,19 @@ class Relay(asyncio.Protocol):
 
 
 class ProxyEnd(Relay):
-    """The client's end: takes CONNECT first."""
+    """The client's end, which expects CONNECT first."""
 
-    def __init__(self, network: SimNetwork, asked: list[str], names: dict[str, str]) -> None:
+    def __init__(self, network: SimNetwork, targets: list[str], names: dict[str, str]) -> None:
         super().__init__()
         self._network = network
-        self._asked = asked
+        self._targets = targets
         self._names = names
         self._task: asyncio.Task[None] | None = None
 
     def data_received(self, data: bytes) -> None:
         if self._task is None:
             target = data.split(b" ")[1].decode()
-            self._asked.append(target)
+            self._targets.append(target)
             self._task = asyncio.get_running_loop().create_task(self._open(target))
         else:
             super().data_received(data)
@@ -64,33 +64,35 @@ class ProxyEnd(Relay):
 
 
 async def serve_proxy(world: World, name: str, names: dict[str, str]) -> tuple[str, list[str]]:
-    """The URI of a proxy, and what it will be asked for."""
-    host, asked = world.host(name), list[str]()
+    """The URI of a proxy, and the list of the targets of its CONNECT requests."""
+    host, targets = world.host(name), list[str]()
     await host.network.listen(
-        IpAddress(host.ip, PORT), lambda: ProxyEnd(host.network, asked, names)
+        IpAddress(host.ip, PORT), lambda: ProxyEnd(host.network, targets, names)
     )
-    return f"http://{name}:{PORT}", asked
+    return f"http://{name}:{PORT}", targets
 
 
-def test_a_name_that_only_the_proxy_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://nobody.asks.this.one:1")
+def test_channel_reaches_a_name_that_only_the_proxy_resolves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://unused.proxy:1")
     world = World(seed=3)
     backend = world.backend("web")
 
     async def story() -> tuple[bytes, list[str]]:
-        uri, asked = await serve_proxy(world, "proxy", {"hidden.example": backend.host.ip})
+        uri, targets = await serve_proxy(world, "proxy", {"hidden.example": backend.host.ip})
         options = [("grpc.enable_http_proxy", 1), ("grpc.http_proxy", uri)]
         channel = world.client("shop").channel("hidden.example:50051", options=options)
-        return bytes(await channel.unary_unary(UNARY)(b"", timeout=5.0)), asked
+        return bytes(await channel.unary_unary(UNARY)(b"", timeout=5.0)), targets
 
     assert world.run(story()) == (b"web", ["hidden.example:50051"])
     assert world.left_behind == []
 
 
-def test_the_environment_of_the_machine_that_simulates_is_not_read(
+def test_proxy_variables_of_the_real_environment_are_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("http_proxy", "http://nobody.asks.this.one:1")
+    monkeypatch.setenv("http_proxy", "http://unused.proxy:1")
     world = World(seed=4)
     backend = world.backend("web")
     world.control_plane("control", simple_mesh("api", {"web": [f"{backend.host.ip}:50051"]}))

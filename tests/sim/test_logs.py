@@ -1,4 +1,4 @@
-"""What is in the logs of a whole stack, and what is not?"""
+"""Logs of a whole stack in a simulated mesh."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def two_priorities(mesh: World) -> None:
     )
 
 
-def test_each_choice_of_a_priority_is_logged_with_its_reason(
+def test_priority_choice_is_logged_with_its_reason(
     mesh: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "proxyless.lb.priority")
@@ -54,7 +54,7 @@ def test_each_choice_of_a_priority_is_logged_with_its_reason(
     assert {record.name for record in caplog.records} == {"proxyless.lb.priority"}
 
 
-def test_a_level_that_is_set_while_rpcs_run_counts_from_then_on(
+def test_log_level_takes_effect_while_rpcs_run(
     mesh: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     two_priorities(mesh)
@@ -72,7 +72,7 @@ def test_a_level_that_is_set_while_rpcs_run_counts_from_then_on(
     assert any("subchannel.state" in record.getMessage() for record in caplog.records)
 
 
-def test_rpcs_leave_no_trace_in_the_logs_and_their_secrets_none_anywhere(
+def test_successful_rpcs_are_not_logged_and_secrets_are_never_logged(
     mesh: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     two_priorities(mesh)
@@ -86,7 +86,7 @@ def test_rpcs_leave_no_trace_in_the_logs_and_their_secrets_none_anywhere(
         logged = len(caplog.records)
         for _ in range(20):
             await call(SECRET.encode(), metadata=metadata, timeout=5.0)
-        assert len(caplog.records) == logged, "an RPC that goes well is not worth a line"
+        assert len(caplog.records) == logged, "a successful RPC is not logged"
         for backend in mesh.backends.values():
             await backend.stop()
         with pytest.raises(grpc.aio.AioRpcError):
@@ -98,7 +98,7 @@ def test_rpcs_leave_no_trace_in_the_logs_and_their_secrets_none_anywhere(
     assert not any("secret" in line for line in lines)
 
 
-def test_a_backend_that_stays_away_does_not_flood_the_log(
+def test_backend_that_stays_down_does_not_flood_the_log(
     mesh: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     two_priorities(mesh)
@@ -121,7 +121,7 @@ def test_a_backend_that_stays_away_does_not_flood_the_log(
 
     mesh.run(story())
     lines = [record.getMessage() for record in caplog.records]
-    # An hour without a backend: cluster and channel each say that it began and that it ended.
+    # An hour without a backend: cluster and channel each log its start and its end.
     assert len(lines) == 4, lines
     assert lines[0] == lines[1].removeprefix("xds:///api: ")
     assert 'cluster "web": connections to all backends failing; last error:' in lines[0]

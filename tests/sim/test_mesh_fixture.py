@@ -1,4 +1,4 @@
-"""Does the fixture `mesh` work in a project that has nothing but pytest?"""
+"""The fixture `proxyless_mesh` in a project without other pytest plugins."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
+CONFTEST = "from proxyless.pytest_plugin import proxyless_mesh as mesh\n"
 GOOD = """
 from proxyless.controlplane import simple_mesh
 from proxyless.sim import UNARY
@@ -25,8 +26,8 @@ def test_one_rpc(mesh):
     assert mesh.run(story(), virtual_seconds=60.0) == b"web-1"
     assert mesh.seed == 7
 
-def test_without_a_story(mesh):
-    assert mesh.hosts == {}
+def test_without_a_story(proxyless_mesh):
+    assert proxyless_mesh.hosts == {}
 """
 BAD = """
 from proxyless.sim import pause
@@ -40,8 +41,9 @@ def test_that_leaves_something_behind(mesh):
 
 
 def run_pytest(directory: Path, text: str) -> subprocess.CompletedProcess[str]:
+    (directory / "conftest.py").write_text(CONFTEST)
     (directory / "test_it.py").write_text(text)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "proxyless.sim.pytest_plugin"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "proxyless.pytest_plugin"]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
         [*command, "-p", "no:cacheprovider", "--mesh-seed", "7", "test_it.py"],
@@ -53,11 +55,11 @@ def run_pytest(directory: Path, text: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_test_has_a_mesh_of_its_own(tmp_path: Path) -> None:
+def test_each_test_has_its_own_mesh_by_both_names(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, GOOD)
     assert "2 passed" in done.stdout, done.stdout
 
 
-def test_a_test_that_leaves_something_behind_fails(tmp_path: Path) -> None:
+def test_fixture_fails_a_test_that_leaves_a_task(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, BAD)
     assert "the world did not end well: a task: pause" in done.stdout, done.stdout

@@ -1,7 +1,4 @@
-"""Does a rehearsal come to its end, whatever a script does to the mesh?
-
-Every RPC ends, none goes where it may not, nothing is left; and it comes out the same again.
-"""
+"""Random scripts of `proxyless simulate`: RPCs end, invariants hold, runs are repeatable."""
 
 from __future__ import annotations
 
@@ -64,7 +61,7 @@ def make_mesh(zone_a: list[str], zone_b: list[str], policy: str) -> Mesh:
     return Mesh.of(map(Resource.of, messages))
 
 
-def draw_event(random: Random) -> dict[str, object]:
+def random_event(random: Random) -> dict[str, object]:
     at_s = random.randrange(DURATION_S)
     match random.randrange(10):
         case 0 | 1:
@@ -88,7 +85,7 @@ def rehearse_seed(seed: int) -> Report:
         "clients": 2,
         "timeout": choose(random, ("200ms", "2s", "10s")),
         "traffic": [{"rate": 5}, {"rate": 5, "session": True}, {"rate": 2, "wait_for_ready": True}],
-        "events": [draw_event(random) for _ in range(EVENTS)],
+        "events": [random_event(random) for _ in range(EVENTS)],
     }
     errors = ValidationErrors()
     script = parse_script(document, errors)
@@ -104,7 +101,7 @@ def rehearse_seed(seed: int) -> Report:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_script_of_faults_by_chance(seed: int) -> None:
+def test_random_script_holds_all_invariants(seed: int) -> None:
     report = rehearse_seed(seed)
     assert report.is_good, report.verdicts
     assert sum(phase.rpcs for phase in report.phases) == 12 * DURATION_S
@@ -112,5 +109,5 @@ def test_a_script_of_faults_by_chance(seed: int) -> None:
     assert arrived >= sum(phase.rpcs - phase.failed for phase in report.phases)
 
 
-def test_it_comes_out_the_same_again() -> None:
+def test_reports_of_the_same_seed_are_equal() -> None:
     assert rehearse_seed(3) == rehearse_seed(3)

@@ -1,6 +1,6 @@
-"""Do a handful of seeds keep every promise, and does a seed always give the same run?
+"""Some seeds of the randomized simulation, without violations, and the determinism of a seed.
 
-`make sim` runs more of them. A seed that once failed stays here for ever, with what it found.
+`make sim` runs more seeds. A seed that once failed stays here, with the bug that it found.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from functools import cache
 import pytest
 
 from proxyless.sim.random_choices import derived_random
+from tests.hostile.watchdog import loop_watchdog
 from tools.simulation.options import Options
 from tools.simulation.run import Outcome, main, run_seed, run_seed_quietly
 from tools.simulation.workloads import WORKLOADS
 
 # Every workload, and a fallback server.
 EVERYTHING = 15
-# A short run with all that there is.
+# A short run with all features.
 MIXTURE = (
     "has_fallback=yes,has_aggregate=yes,has_sessions=yes,has_load_reports=yes,retries=2,has_dns=yes,"
     "drop_share=0.1,max_requests=4,has_outlier_detection=yes,localities=2,has_injected_faults=yes,"
@@ -32,25 +33,25 @@ from tools.simulation.run import run_seed_quietly
 print(run_seed_quietly({EVERYTHING}, Options.parse({MIXTURE!r})).digest)
 """
 
-# Seeds that failed before there were names, drops and the like, or that show what there was then.
+# Seeds from before the options of `with_features`, with the bug they found or what they test.
 PLAIN = {
-    1012: "an RPC waited for an endpoint of a ring that was in trouble",
+    1012: "an RPC waited for a faulty endpoint of a ring",
     2: "sessions",
     5: "a ring, and load reports",
     19: "an aggregate",
 }
-# Those of today, and what each of them is here for.
+# Seeds with all options, and the situations that they must reach.
 WHOLE = {
     9: ("endpoint ejected", "rpc aborted on purpose", "fallback server in use"),
     11: ("stream reset in the middle of a message", "rpc sent again"),
     EVERYTHING: ("rpc dropped on purpose", "fallback server in use"),
     35: ("aggregate fell back to its DNS leaf", "circuit breaker full", "DNS answer changed"),
     36: ("sticky-TF over 50 rounds",),
-    # A session that has several addresses came to a cluster in which one was of a low priority.
+    # The endpoint of a session had several addresses, one of them in a lower priority.
     70: ("session's subchannel swept at idle_timeout",),
-    # Callers hung up, so that the only endpoint of a cluster was ejected when all was calm.
+    # Cancelled RPCs caused the ejection of the only endpoint of a cluster in the calm phase.
     792: ("endpoint ejected",),
-    # A fallback server that only load reports still went to kept a timer when all was closed.
+    # A fallback server that was only used for load reports kept a timer after the close.
     313: ("load reported", "DNS answer changed"),
 }
 
@@ -61,7 +62,7 @@ def run_once(seed: int) -> Outcome:
 
 
 @pytest.mark.parametrize("seed", WHOLE)
-def test_a_seed_keeps_every_promise_and_reaches_what_it_is_here_for(seed: int) -> None:
+def test_seed_has_no_violations_and_reaches_its_situations(seed: int) -> None:
     outcome = run_once(seed)
     assert outcome.violations == ()
     assert outcome.rpcs["OK"] > 300
@@ -69,7 +70,7 @@ def test_a_seed_keeps_every_promise_and_reaches_what_it_is_here_for(seed: int) -
 
 
 @pytest.mark.parametrize("seed", PLAIN)
-def test_a_seed_of_old_keeps_every_promise(seed: int) -> None:
+def test_seed_without_newer_features_has_no_violations(seed: int) -> None:
     names = [each.name for each in WORKLOADS]
     options = Options.chosen_by(derived_random(seed, "options"), names)
     outcome = run_seed_quietly(seed, options)
@@ -77,7 +78,7 @@ def test_a_seed_of_old_keeps_every_promise(seed: int) -> None:
     assert outcome.rpcs["OK"] > 300
 
 
-def test_a_seed_gives_the_same_run_in_every_process() -> None:
+def test_seed_gives_the_same_run_in_every_process() -> None:
     def start(hash_seed: str) -> subprocess.Popen[str]:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         command = [sys.executable, "-c", DIGEST_OF]
@@ -91,12 +92,19 @@ def test_a_seed_gives_the_same_run_in_every_process() -> None:
     assert len(digests[0]) == 64
 
 
-def test_another_seed_gives_another_run() -> None:
+def test_runs_of_different_seeds_differ() -> None:
     options = Options(faults_s=20.0, calm_s=200.0)
     assert run_seed(1, options).digest != run_seed(2, options).digest
 
 
-def test_the_command_tells_of_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_the_digest_of_a_seed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seed", str(EVERYTHING)]) == 0
-    said = f"seed {EVERYTHING}: digest {run_once(EVERYTHING).digest[:16]}"
-    assert said in capsys.readouterr().out
+    line = f"seed {EVERYTHING}: digest {run_once(EVERYTHING).digest[:16]}"
+    assert line in capsys.readouterr().out
+
+
+def test_no_callback_of_a_simulation_takes_long() -> None:
+    run_once(EVERYTHING)  # Imports modules.
+    with loop_watchdog() as watchdog:
+        run_seed_quietly(EVERYTHING)
+    assert watchdog.callbacks > 1000

@@ -1,4 +1,4 @@
-"""Does the example of `proxyless simulate` do what its comments say?"""
+"""The example of `proxyless simulate`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 EXAMPLE = Path(__file__).parents[2] / "examples" / "simulate"
 
 
-def test_the_bad_day_is_survived(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_day_script_holds(capsys: pytest.CaptureFixture[str]) -> None:
     script = str(EXAMPLE / "bad-day.yaml")
     assert main(["simulate", str(EXAMPLE / "mesh"), "--script", script]) == 0
     out = capsys.readouterr().out
@@ -27,7 +27,9 @@ def test_the_bad_day_is_survived(capsys: pytest.CaptureFixture[str]) -> None:
     assert "2400 RPCs, 0 failed" in out
 
 
-def test_a_silent_zone_needs_keepalive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_silent_zone_script_holds_only_with_keepalive(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = EXAMPLE / "silent-zone.yaml"
     assert main(["simulate", str(EXAMPLE / "mesh"), "--script", str(path)]) == 1
     assert "missed   failover within 20 s" in capsys.readouterr().out
@@ -37,11 +39,11 @@ def test_a_silent_zone_needs_keepalive(tmp_path: Path, capsys: pytest.CaptureFix
     assert "held     failover within 20 s" in capsys.readouterr().out
 
 
-def test_another_process_says_the_same() -> None:
+def test_output_is_the_same_in_every_process() -> None:
     command = ["simulate", str(EXAMPLE / "mesh"), "--script", str(EXAMPLE / "bad-day.yaml")]
     outputs = {
         subprocess.run(
-            [sys.executable, "-m", "proxyless.cli", *command, "-o", "json"],
+            [sys.executable, "-m", "proxyless", *command, "-o", "json"],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             check=True,

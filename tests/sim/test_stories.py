@@ -1,4 +1,4 @@
-"""Does the whole stack do the right thing in situations that are hard to have on real sockets?"""
+"""The whole stack in situations that are hard to create with real sockets."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def by_priority(*groups: list[Backend]) -> Snapshot:
     )
 
 
-async def ask(channel: AioChannel, **settings: Any) -> str:  # noqa: ANN401
+async def call_once(channel: AioChannel, **settings: Any) -> str:  # noqa: ANN401
     reply = await channel.unary_unary(UNARY)(b"", **{"timeout": 10.0, **settings})
     return bytes(reply).decode()
 
 
-async def failure(channel: AioChannel, **settings: Any) -> grpc.aio.AioRpcError:  # noqa: ANN401
+async def fail_once(channel: AioChannel, **settings: Any) -> grpc.aio.AioRpcError:  # noqa: ANN401
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await ask(channel, **settings)
+        await call_once(channel, **settings)
     return caught.value
 
 
@@ -64,15 +64,15 @@ def test_rpcs_are_spread_over_backends(world: World) -> None:
 
     async def story() -> Counter[str]:
         channel = world.client().channel(TARGET)
-        await ask(channel)
+        await call_once(channel)
         await pause(1.0)
-        return Counter([await ask(channel) for _ in range(9)])
+        return Counter([await call_once(channel) for _ in range(9)])
 
     assert world.run(story()) == {"web-0": 3, "web-1": 3, "web-2": 3}
     assert [backend.accepted for backend in backends] == [1, 1, 1]
 
 
-def test_a_lower_priority_serves_ten_seconds_after_the_higher_one_stopped_answering(
+def test_lower_priority_serves_ten_seconds_after_the_higher_one_is_cut(
     world: World,
 ) -> None:
     near, far = world.backend("near"), world.backend("far")
@@ -82,29 +82,29 @@ def test_a_lower_priority_serves_ten_seconds_after_the_higher_one_stopped_answer
         channel = world.client().channel(TARGET)
         near.host.cut(*world.others(near.host))
         started_s = world.now_s()
-        assert await ask(channel, timeout=14.0) == "far"
+        assert await call_once(channel, timeout=14.0) == "far"
         # The connection attempt would take 20 s, the failover timer takes 10 s.
         assert 10.0 < world.now_s() - started_s < 10.1
         near.host.heal(*world.others(near.host))
         await pause(1.0)
-        assert await ask(channel) == "near"
+        assert await call_once(channel) == "near"
 
     world.run(story())
 
 
-def test_a_killed_backend_is_left_and_found_again(world: World) -> None:
+def test_killed_backend_gets_no_rpcs_until_it_is_started_again(world: World) -> None:
     first, second = world.backend("first"), world.backend("second")
     world.control_plane("control", by_priority([first, second]))
 
     async def story() -> None:
         channel = world.client().channel(TARGET)
-        await ask(channel)
+        await call_once(channel)
         await first.kill()
         await pause(1.0)
-        assert {await ask(channel) for _ in range(10)} == {"second"}
+        assert {await call_once(channel) for _ in range(10)} == {"second"}
         await first.start()
         await pause(170.0)
-        assert {await ask(channel) for _ in range(10)} == {"first", "second"}
+        assert {await call_once(channel) for _ in range(10)} == {"first", "second"}
 
     world.run(story())
 
@@ -115,16 +115,16 @@ def test_goaway_loses_no_rpc(world: World) -> None:
 
     async def story() -> None:
         channel = world.client().channel(TARGET)
-        await ask(channel)
+        await call_once(channel)
         stream = channel.stream_stream(STREAM)(timeout=60.0)
         await stream.write(b"")
         assert await stream.read() == b"web"
         calls = [channel.unary_unary(UNARY)(b"", timeout=10.0) for _ in range(20)]
-        await pause(0.0003)  # Some are there, some on their way.
+        await pause(0.0003)  # Some have arrived, some are under way.
         backend.say_goaway()
         assert [bytes(await call) for call in calls] == [b"web"] * 20
         await stream.write(b"")
-        assert await stream.read() == b"web", "an RPC that runs may go on"
+        assert await stream.read() == b"web", "an RPC under way continues"
         await stream.done_writing()
         assert await stream.code() is grpc.StatusCode.OK
         assert backend.accepted == 2
@@ -132,69 +132,69 @@ def test_goaway_loses_no_rpc(world: World) -> None:
     world.run(story())
 
 
-def test_a_message_cut_in_the_middle_fails_its_rpc_and_no_other(world: World) -> None:
+def test_reset_in_the_middle_of_a_message_fails_only_its_rpc(world: World) -> None:
     backend = world.backend("web")
     world.control_plane("control", by_priority([backend]))
 
     async def story() -> None:
         client = world.client()
         channel = client.channel(TARGET)
-        await ask(channel)
+        await call_once(channel)
         [connection] = [
             each
             for each in world.fabric.connections_of(client.host.ip)
             if each.remote == backend.address
         ]
         connection.truncate(20)
-        error = await failure(channel)
+        error = await fail_once(channel)
         assert error.code() is grpc.StatusCode.UNAVAILABLE
         assert "reset" in str(error.details())
         await pause(1.0)
-        assert await ask(channel) == "web"
+        assert await call_once(channel) == "web"
 
     world.run(story())
 
 
-def test_a_hung_backend_costs_a_deadline_and_no_more(world: World) -> None:
+def test_rpc_to_a_hung_backend_ends_at_its_deadline(world: World) -> None:
     backend = world.backend("web")
     world.control_plane("control", by_priority([backend]))
 
     async def story() -> None:
         channel = world.client().channel(TARGET)
-        await ask(channel)
+        await call_once(channel)
         backend.host.hang(*world.others(backend.host))
         started_s = world.now_s()
-        error = await failure(channel, timeout=5.0)
+        error = await fail_once(channel, timeout=5.0)
         assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert world.now_s() - started_s == pytest.approx(5.0)
         backend.host.wake(*world.others(backend.host))
-        assert await ask(channel) == "web"
+        assert await call_once(channel) == "web"
 
     world.run(story())
 
 
-def test_without_its_control_plane_a_client_keeps_what_it_has(world: World) -> None:
+def test_client_keeps_its_config_while_the_control_plane_is_stopped(world: World) -> None:
     backend = world.backend("web")
     control = world.control_plane("control", by_priority([backend]))
 
     async def story() -> None:
         channel = world.client().channel(TARGET)
-        await ask(channel)
+        await call_once(channel)
         await control.stop()
         for _ in range(6):
             await pause(600.0)
-            assert await ask(channel) == "web"
+            assert await call_once(channel) == "web"
         await control.start()
         other = world.backend("other")
         await other.start()
         control.set_snapshot(by_priority([other]))
         await pause(170.0)
-        assert await ask(channel) == "other"
+        assert await call_once(channel) == "other"
 
     world.run(story())
 
 
-def test_the_second_control_plane_helps_until_the_first_is_there(world: World) -> None:
+def test_second_control_plane_is_used_until_the_first_is_reachable(world: World) -> None:
     old, new = world.backend("old"), world.backend("new")
     first = world.control_plane("first", by_priority([new]))
     world.control_plane("second", by_priority([old]))
@@ -202,59 +202,59 @@ def test_the_second_control_plane_helps_until_the_first_is_there(world: World) -
     async def story() -> None:
         await first.stop()
         channel = world.client().channel(TARGET)
-        assert await ask(channel, wait_for_ready=True) == "old"
+        assert await call_once(channel, wait_for_ready=True) == "old"
         await first.start()
         await pause(170.0)
-        assert await ask(channel) == "new"
-        assert not world.control_planes["second"].streams, "nobody needs it any more"
+        assert await call_once(channel) == "new"
+        assert not world.control_planes["second"].streams, "its streams are closed"
 
     world.run(story())
 
 
-def test_a_lie_is_refused_and_what_was_good_stays(world: World) -> None:
+def test_invalid_cluster_is_nacked_and_the_last_valid_one_is_used(world: World) -> None:
     backend = world.backend("web")
     control = world.control_plane("control", by_priority([backend]))
 
     async def story() -> None:
         channel = world.client().channel(TARGET)
-        await ask(channel)
-        lie = eds_cluster("web")
-        lie.eds_cluster_config.eds_config.path = "/etc/passwd"
-        control.set_snapshot(control.snapshot.with_(lie))
+        await call_once(channel)
+        invalid = eds_cluster("web")
+        invalid.eds_cluster_config.eds_config.path = "/etc/passwd"
+        control.set_snapshot(control.snapshot.with_(invalid))
         await pause(1.0)
         assert [nack.type_url for nack in control.nacks] == [CLUSTER]
-        assert await ask(channel) == "web"
+        assert await call_once(channel) == "web"
 
     world.run(story())
 
 
-def test_a_resource_that_never_comes_fails_rpcs_after_fifteen_seconds(world: World) -> None:
+def test_rpc_fails_after_fifteen_seconds_when_a_resource_never_arrives(world: World) -> None:
     control = world.control_plane("control", simple_mesh("api", {"web": ["10.9.9.9:80"]}))
 
     async def story() -> None:
         control.withhold(LISTENER)
         channel = world.client().channel(TARGET)
         started_s = world.now_s()
-        error = await failure(channel, timeout=60.0)
+        error = await fail_once(channel, timeout=60.0)
         assert error.code() is grpc.StatusCode.UNAVAILABLE
         assert world.now_s() - started_s == pytest.approx(15.0, abs=0.1)
 
     world.run(story())
 
 
-def test_power_loss_is_noticed_when_somebody_asks(world: World) -> None:
+def test_power_loss_is_noticed_by_the_next_rpc(world: World) -> None:
     backend = world.backend("web")
     world.control_plane("control", by_priority([backend]))
 
     async def story() -> None:
         channel = world.client().channel(TARGET)
-        await ask(channel)
+        await call_once(channel)
         await backend.lose_power()
         await backend.start()
         await pause(60.0)
-        error = await failure(channel)
+        error = await fail_once(channel)
         assert error.code() is grpc.StatusCode.UNAVAILABLE
         await pause(1.0)
-        assert await ask(channel) == "web"
+        assert await call_once(channel) == "web"
 
     world.run(story())

@@ -1,4 +1,4 @@
-"""What holds for all tests of requirements: what the process shares, one test does not leave."""
+"""Fixtures of all spec tests: state of the process is reset after each test."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from proxyless.xds.lb.cluster_impl.call_counters import PROCESS_COUNTERS
 
 
 @pytest.fixture(autouse=True)
-def no_rpc_of_another_test_counts() -> Iterator[None]:
-    """Worlds are left with RPCs under way, which the process goes on counting (A32-01)."""
+def reset_call_counters() -> Iterator[None]:
+    """Reset the call counters, because tests end with RPCs under way (A32-01)."""
     yield
     PROCESS_COUNTERS.clear()

@@ -1,6 +1,6 @@
-"""A17: backends are asked for their health, and those that are not fit get no RPCs.
+"""A17: client-side health checking, and its effect on picks.
 
-The whole stack in virtual time, with backends whose health is in the test's hands.
+Each test runs the whole stack in virtual time, with backends whose health the test sets.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from proxyless.lb import QUEUE_PICKER, Complete, FailPicker, SubchannelPicker
 from proxyless.resolver import ResolverResult
 from proxyless.sim import UNARY, World, pause
 from proxyless.transport import Server, ServerCall
-from tests.spec.channel_world import ScriptedResolver
+from tests.worlds.channels import ScriptedResolver
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping
@@ -63,28 +63,28 @@ def config_of(
 
 
 class Backend:
-    """Answers RPCs with its name, and says how it is when it is asked."""
+    """Backend that answers RPCs with its name, and serves the health service."""
 
-    def __init__(self, host: Host, health: int | None, *, knows_health: bool = True) -> None:
+    def __init__(self, host: Host, health: int | None, *, implements_health: bool = True) -> None:
         self.host = host
         self.name = host.name
         self.address = IpAddress(host.ip, PORT)
-        # What is said of the service; None: nothing, for now.
+        # Status of the service; None: no response yet.
         self.health = health
-        # How streams end that are open or opened; None: they do not.
+        # Status that ends open and new Watch streams; None: they stay open.
         self.end: Status | None = None
-        # All streams ever, by the service they asked for, and when; and those that are open.
-        self.asked: list[str] = []
-        self.asked_s: list[float] = []
+        # Service names and start times of all Watch streams; number of open ones.
+        self.watched_services: list[str] = []
+        self.watched_s: list[float] = []
         self.metadata: Metadata = ()
         self.watches = 0
         self.rpcs = 0
-        # How they end.
+        # Status of RPCs.
         self.status = OK
         self._restarts = 0
         self._changed = asyncio.Condition()
         methods = {UNARY: self._answer, WATCH: self._watch}
-        self._server = Server(methods if knows_health else {UNARY: self._answer})
+        self._server = Server(methods if implements_health else {UNARY: self._answer})
 
     async def start(self) -> None:
         await self._server.listen(self.address, network=self.host.network)
@@ -100,19 +100,19 @@ class Backend:
     def accepted(self) -> int:
         return self._server.accepted
 
-    def say_goaway(self) -> None:
+    def send_goaway(self) -> None:
         for connection in list(self._server.connections):
             connection.drain()
 
-    async def say(self, health: int | None, *, end: Status | None = None) -> None:
-        """Tell all who watch, and let them hear it."""
+    async def set_health(self, health: int | None, *, end: Status | None = None) -> None:
+        """Send this status to all Watch streams, and wait until it is processed."""
         async with self._changed:
             self.health, self.end = health, end
             self._changed.notify_all()
         await pause(SOON_S)
 
     async def restart_watches(self) -> None:
-        """End those that are open, and say nothing to the next ones for now."""
+        """End open Watch streams, and send no response on the next ones."""
         async with self._changed:
             self.health, self._restarts = None, self._restarts + 1
             self._changed.notify_all()
@@ -128,22 +128,22 @@ class Backend:
     async def _watch(self, call: ServerCall) -> Status:
         message = await call.read()
         assert message is not None
-        self.asked.append(health_pb2.HealthCheckRequest.FromString(message).service)
-        self.asked_s.append(asyncio.get_running_loop().time())
+        self.watched_services.append(health_pb2.HealthCheckRequest.FromString(message).service)
+        self.watched_s.append(asyncio.get_running_loop().time())
         self.metadata = call.request.metadata
         self.watches += 1
         try:
-            return await self._tell(call)
+            return await self._send_changes(call)
         finally:
             self.watches -= 1
 
-    async def _tell(self, call: ServerCall) -> Status:
-        told, restarts = None, self._restarts
+    async def _send_changes(self, call: ServerCall) -> Status:
+        sent, restarts = None, self._restarts
         async with self._changed:
             while True:
-                if self.health not in {told, None}:
-                    told = self.health
-                    await call.write(encode(told))
+                if self.health not in {sent, None}:
+                    sent = self.health
+                    await call.write(encode(sent))
                 if self.end is not None:
                     return self.end
                 if self._restarts != restarts:
@@ -154,15 +154,19 @@ class Backend:
 def encode(health: int | None) -> bytes:
     if health == UNREADABLE:
         return b"\x08"
-    data: bytes = health_pb2.HealthCheckResponse(status=health).SerializeToString()
-    return data
+    status = SERVING if health == TOO_LARGE else health
+    data: bytes = health_pb2.HealthCheckResponse(status=status).SerializeToString()
+    # An unknown field of 1023 bytes and its tag.
+    return data + b"\x7a\xff\x07" + b"x" * 1023 if health == TOO_LARGE else data
 
 
 UNREADABLE = -1
+# SERVING, in more than 1 KiB.
+TOO_LARGE = -2
 
 
 class Shop:
-    """A client and its backends, in virtual time. Told a story, after which nothing is left."""
+    """A client and its backends in virtual time. `run` also checks that no task is left."""
 
     def __init__(self, seed: int = 17) -> None:
         self.world = World(seed)
@@ -188,12 +192,12 @@ class Shop:
     async def open(
         self,
         *health: int | None,
-        knows_health: bool = True,
+        implements_health: bool = True,
         **options: Any,  # noqa: ANN401
     ) -> AioChannel:
-        """A channel to as many backends, which say this of themselves: a, b, ..."""
+        """Start backends a, b, ... with these health states; return a channel to them."""
         for name, each in zip("abcdef", health, strict=False):
-            backend = Backend(self.world.host(name), each, knows_health=knows_health)
+            backend = Backend(self.world.host(name), each, implements_health=implements_health)
             self.backends[name] = backend
             await backend.start()
         return self.channel(**options)
@@ -225,7 +229,7 @@ async def call(channel: AioChannel, *, wait_for_ready: bool | None = None) -> st
 
 
 async def names(channel: AioChannel, count: int = 8) -> str:
-    """Who answers."""
+    """Names of the backends that answer, sorted."""
     return "".join(sorted({await call(channel) for _ in range(count)}))
 
 
@@ -247,7 +251,7 @@ def shop() -> Shop:
 
 
 # ---------------------------------------------------------------------------------------------
-# When backends are asked
+# When health is watched
 
 
 @pytest.mark.spec("HC-01")
@@ -259,47 +263,47 @@ def shop() -> Shop:
         (config_of(), (("grpc.inhibit_health_checking", 1),)),
     ],
 )
-def test_nobody_is_asked_unless_somebody_wants_it(
+def test_health_is_not_watched_unless_it_is_configured(
     shop: Shop, config: Mapping[str, object], options: Iterable[tuple[str, object]]
 ) -> None:
     async def story() -> None:
         channel = await shop.open(NOT_SERVING, config=config, options=options)
         assert await names(channel) == "a"
-        assert shop["a"].asked == []
+        assert shop["a"].watched_services == []
 
     shop.run(story())
 
 
 @pytest.mark.spec("HC-01", "HC-02")
 @pytest.mark.parametrize("service", [SERVICE, "", "läden/1"])
-def test_each_connection_is_asked_for_the_service_by_its_name(shop: Shop, service: str) -> None:
+def test_each_connection_watches_the_configured_service(shop: Shop, service: str) -> None:
     async def story() -> None:
         options = (("grpc.inhibit_health_checking", 0),)
         channel = await shop.open(
             SERVING, SERVING, config=config_of(service=service), options=options
         )
         assert await names(channel) == "ab"
-        assert [shop[name].asked for name in "ab"] == [[service], [service]]
+        assert [shop[name].watched_services for name in "ab"] == [[service], [service]]
 
     shop.run(story())
 
 
 @pytest.mark.spec("HC-02")
-def test_rpcs_wait_for_the_first_answer(shop: Shop) -> None:
+def test_rpcs_wait_until_the_first_health_response(shop: Shop) -> None:
     async def story() -> None:
         channel = await shop.open(None)
         rpc = asyncio.ensure_future(call(channel))
         await pause(100)
         assert channel.get_state() is CONNECTING
         assert (shop["a"].watches, shop["a"].rpcs, rpc.done()) == (1, 0, False)
-        await shop["a"].say(SERVING)
+        await shop["a"].set_health(SERVING)
         assert await rpc == "a"
         assert channel.get_state() is READY
 
     shop.run(story())
 
 
-PETIOLES: list[Mapping[str, object]] = [
+PER_ENDPOINT: list[Mapping[str, object]] = [
     ROUND_ROBIN,
     {"weighted_round_robin": {}},
     {"least_request_experimental": {}},
@@ -310,8 +314,8 @@ PETIOLES: list[Mapping[str, object]] = [
 
 
 @pytest.mark.spec("HC-08")
-@pytest.mark.parametrize("policy", PETIOLES, ids=lambda policy: next(iter(policy)))
-def test_policies_that_spread_rpcs_leave_out_who_is_not_serving(
+@pytest.mark.parametrize("policy", PER_ENDPOINT, ids=lambda policy: next(iter(policy)))
+def test_per_endpoint_policies_leave_out_backends_that_are_not_serving(
     shop: Shop, policy: Mapping[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRPC_EXPERIMENTAL_RING_HASH_SET_REQUEST_HASH_KEY", "true")
@@ -326,23 +330,35 @@ def test_policies_that_spread_rpcs_leave_out_who_is_not_serving(
     shop.run(story())
 
 
+PICK_FIRST: Mapping[str, object] = {"pick_first": {}}
+
+
 @pytest.mark.spec("HC-08")
-def test_pick_first_alone_asks_nobody(shop: Shop) -> None:
+@pytest.mark.parametrize(
+    "policy",
+    [
+        PICK_FIRST,
+        {"outlier_detection_experimental": {"childPolicy": [PICK_FIRST]}},
+        {"random_subsetting_experimental": {"subsetSize": 1, "childPolicy": [PICK_FIRST]}},
+    ],
+    ids=["alone", "below outlier_detection", "below random_subsetting"],
+)
+def test_pick_first_does_not_watch_health(shop: Shop, policy: Mapping[str, object]) -> None:
     async def story() -> None:
-        channel = await shop.open(NOT_SERVING, config=config_of({"pick_first": {}}))
+        channel = await shop.open(NOT_SERVING, config=config_of(policy))
         assert await names(channel) == "a"
-        assert shop["a"].asked == []
+        assert shop["a"].watched_services == []
 
     shop.run(story())
 
 
 class OwnPolicy:
-    """Somebody's own: the first endpoint, as soon as it is connected and fit. Its own factory."""
+    """A custom policy that uses the first endpoint when its health is READY. Its own factory."""
 
     name = "own"
 
     def __init__(self) -> None:
-        self.heard: list[State] = []
+        self.states: list[State] = []
         self._helper: Helper
         self._subchannel: Subchannel
 
@@ -364,7 +380,7 @@ class OwnPolicy:
         return OK
 
     def _on_health(self, state: State, status: Status) -> None:
-        self.heard.append(state)
+        self.states.append(state)
         if state is State.READY:
             self._helper.update_state(state, SubchannelPicker(Complete(self._subchannel)))
         elif state is State.TRANSIENT_FAILURE:
@@ -381,27 +397,27 @@ class OwnPolicy:
 
 
 @pytest.mark.spec("HC-02", "HC-03", "HC-09")
-def test_a_policy_of_somebodys_own_hears_of_health_as_well(shop: Shop) -> None:
+def test_custom_policy_is_notified_of_health(shop: Shop) -> None:
     async def story() -> None:
         policy = OwnPolicy()
         registries = Registries().extended(policies=[policy])
         channel = await shop.open(SERVING, config=config_of({"own": {}}), registries=registries)
         assert await call(channel) == "a"
-        await shop["a"].say(NOT_SERVING)
+        await shop["a"].set_health(NOT_SERVING)
         assert "is NOT_SERVING" in await failure_of(channel)
-        heard = [State.CONNECTING, State.READY, State.TRANSIENT_FAILURE]
-        assert [state for state in policy.heard if state is not State.IDLE][-3:] == heard
+        expected = [State.CONNECTING, State.READY, State.TRANSIENT_FAILURE]
+        assert [state for state in policy.states if state is not State.IDLE][-3:] == expected
 
     shop.run(story())
 
 
 # ---------------------------------------------------------------------------------------------
-# Answers
+# Responses
 
 
 @pytest.mark.spec("HC-03")
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "text"),
     [
         (UNKNOWN, "UNKNOWN"),
         (NOT_SERVING, "NOT_SERVING"),
@@ -409,12 +425,12 @@ def test_a_policy_of_somebodys_own_hears_of_health_as_well(shop: Shop) -> None:
         (77, "in status 77, which is not known"),
     ],
 )
-def test_every_other_answer_is_a_failure_that_says_whose_and_what(
-    shop: Shop, answer: int, said: str
+def test_any_other_status_is_a_failure_with_address_service_and_status(
+    shop: Shop, answer: int, text: str
 ) -> None:
     async def story() -> None:
         channel = await shop.open(answer)
-        expected = f"last error: {shop['a'].address}: health check: service {SERVICE!r} is {said}"
+        expected = f"last error: {shop['a'].address}: health check: service {SERVICE!r} is {text}"
         assert expected in await failure_of(channel)
         assert channel.get_state() is FAILURE
 
@@ -422,23 +438,25 @@ def test_every_other_answer_is_a_failure_that_says_whose_and_what(
 
 
 @pytest.mark.spec("HC-03")
-def test_traffic_leaves_and_returns_and_the_connection_stays(shop: Shop) -> None:
+def test_connection_stays_open_when_health_changes(shop: Shop) -> None:
     async def story() -> None:
         channel = await shop.open(SERVING, SERVING)
         assert await names(channel) == "ab"
-        await shop["a"].say(NOT_SERVING)
+        await shop["a"].set_health(NOT_SERVING)
         assert await names(channel) == "b"
         await pause(600)
         assert await names(channel) == "b"
-        await shop["a"].say(SERVING)
+        await shop["a"].set_health(SERVING)
         assert await names(channel) == "ab"
-        assert [(each.accepted, len(each.asked)) for each in shop.backends.values()] == [(1, 1)] * 2
+        assert [(each.accepted, len(each.watched_services)) for each in shop.backends.values()] == [
+            (1, 1)
+        ] * 2
 
     shop.run(story())
 
 
 @pytest.mark.spec("HC-03")
-def test_a_failure_ends_with_ready_and_nothing_in_between(shop: Shop) -> None:
+def test_channel_goes_from_failure_to_ready_directly_when_health_returns(shop: Shop) -> None:
     async def story() -> None:
         channel = await shop.open(NOT_SERVING)
         await connect(channel)
@@ -451,7 +469,7 @@ def test_a_failure_ends_with_ready_and_nothing_in_between(shop: Shop) -> None:
 
         watcher = asyncio.ensure_future(watch())
         rpc = asyncio.ensure_future(call(channel, wait_for_ready=True))
-        await shop["a"].say(SERVING)
+        await shop["a"].set_health(SERVING)
         assert await rpc == "a"
         watcher.cancel()
         assert seen == [FAILURE, READY]
@@ -460,17 +478,22 @@ def test_a_failure_ends_with_ready_and_nothing_in_between(shop: Shop) -> None:
 
 
 @pytest.mark.spec("HC-07")
-def test_an_answer_that_cannot_be_read_is_a_failure_and_not_asked_for_in_a_hurry(
-    shop: Shop,
+@pytest.mark.parametrize("answer", [UNREADABLE, TOO_LARGE])
+def test_malformed_response_is_a_failure_and_retried_with_growing_delays(
+    shop: Shop, answer: int
 ) -> None:
     async def story() -> None:
-        channel = await shop.open(UNREADABLE)
-        expected = f"health check: answer about service {SERVICE!r} cannot be read"
+        channel = await shop.open(answer)
+        expected = f"about service {SERVICE!r} cannot be read"
         assert expected in await failure_of(channel)
+        assert channel.get_state() is FAILURE
         await pause(30)
-        assert len(shop["a"].asked) < 8
+        gaps_s = [later - sooner for sooner, later in pairwise(shop["a"].watched_s)]
+        for index, gap_s in enumerate(gaps_s):
+            assert 0.8 * 1.6**index - 0.1 <= gap_s <= 1.2 * 1.6**index + 0.1
+        assert len(gaps_s) >= 4
         assert shop["a"].watches == 0
-        await shop["a"].say(SERVING)
+        await shop["a"].set_health(SERVING)
         assert await call(channel, wait_for_ready=True) == "a"
 
     shop.run(story())
@@ -488,7 +511,7 @@ EJECTING = {
 
 
 @pytest.mark.spec("HC-14")
-def test_ready_takes_both_health_and_not_to_be_ejected(shop: Shop) -> None:
+def test_endpoint_gets_rpcs_only_when_healthy_and_not_ejected(shop: Shop) -> None:
     async def story() -> None:
         channel = await shop.open(SERVING, SERVING, config=config_of(EJECTING))
         await connect(channel)
@@ -499,15 +522,15 @@ def test_ready_takes_both_health_and_not_to_be_ejected(shop: Shop) -> None:
         a.status = OK
         await pause(10)
         assert await names(channel) == "b", "it is not ejected"
-        await a.say(NOT_SERVING)
-        await a.say(SERVING)
+        await a.set_health(NOT_SERVING)
+        await a.set_health(SERVING)
         assert await names(channel) == "b", "health ends the ejection"
-        await a.say(NOT_SERVING)
+        await a.set_health(NOT_SERVING)
         await pause(60)
         assert await names(channel) == "b", "the end of the ejection is the end of bad health"
-        await a.say(SERVING)
+        await a.set_health(SERVING)
         assert await names(channel) == "ab"
-        assert (a.accepted, len(a.asked)) == (1, 1)
+        assert (a.accepted, len(a.watched_services)) == (1, 1)
 
     shop.run(story())
 
@@ -520,61 +543,61 @@ async def outcome_of(channel: AioChannel) -> str:
 
 
 # ---------------------------------------------------------------------------------------------
-# Ends
+# Ends of streams and connections
 
 
 @pytest.mark.spec("HC-04")
-def test_a_backend_that_does_not_know_health_checking_is_healthy(
+def test_backend_counts_as_healthy_when_it_does_not_implement_health_checking(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
-        channel = await shop.open(NOT_SERVING, knows_health=False)
+        channel = await shop.open(NOT_SERVING, implements_health=False)
         assert await names(channel) == "a"
         await pause(600)
         assert await names(channel) == "a"
 
     shop.run(story())
     [record] = [each for each in caplog.records if each.levelno >= logging.ERROR]
-    assert "does not know health checking, so it counts as healthy" in record.getMessage()
+    assert "does not implement health checking, so it counts as healthy" in record.getMessage()
 
 
 @pytest.mark.spec("HC-04")
-def test_after_unimplemented_the_next_connection_is_asked_again(shop: Shop) -> None:
+def test_health_is_watched_again_on_the_next_connection_after_unimplemented(shop: Shop) -> None:
     async def story() -> None:
         channel = await shop.open(None)
         shop["a"].end = Status(StatusCode.UNIMPLEMENTED, "not here")
         assert await names(channel) == "a"
         await pause(600)
-        assert len(shop["a"].asked) == 1
-        await shop["a"].say(NOT_SERVING, end=None)
+        assert len(shop["a"].watched_services) == 1
+        await shop["a"].set_health(NOT_SERVING, end=None)
         assert await names(channel) == "a"
-        shop["a"].say_goaway()
+        shop["a"].send_goaway()
         await pause(SOON_S)
         assert "NOT_SERVING" in await failure_of(channel)
-        assert len(shop["a"].asked) == 2
+        assert len(shop["a"].watched_services) == 2
 
     shop.run(story())
 
 
 @pytest.mark.spec("HC-05")
 @pytest.mark.parametrize("code", [StatusCode.OK, StatusCode.UNAVAILABLE, StatusCode.INTERNAL])
-def test_a_stream_that_brings_nothing_is_tried_again_later_and_later(
+def test_stream_is_retried_with_growing_delays_when_it_ends_without_response(
     shop: Shop, code: StatusCode
 ) -> None:
     async def story() -> None:
         channel = await shop.open(None)
         shop["a"].end = OK if code is StatusCode.OK else Status(code, "try later")
         text = await failure_of(channel)
-        said = "OK" if code is StatusCode.OK else f"{code.name}: try later"
-        assert text.endswith(f"watch of service {SERVICE!r} ended with {said}")
+        expected = "OK" if code is StatusCode.OK else f"{code.name}: try later"
+        assert text.endswith(f"watch of service {SERVICE!r} ended with {expected}")
         await pause(1000)
-        at_s = shop["a"].asked_s
+        at_s = shop["a"].watched_s
         delays_s = [later - earlier for earlier, later in pairwise(at_s)]
         for number, delay_s in enumerate(delays_s):
             base_s = min(1.6**number, 120)
             assert base_s * 0.8 <= delay_s <= base_s * 1.2 + SOON_S
         assert max(delays_s) > 100
-        await shop["a"].say(SERVING, end=None)
+        await shop["a"].set_health(SERVING, end=None)
         assert await call(channel, wait_for_ready=True) == "a"
         assert shop["a"].accepted == 1
 
@@ -582,7 +605,7 @@ def test_a_stream_that_brings_nothing_is_tried_again_later_and_later(
 
 
 @pytest.mark.spec("HC-05", "HC-06")
-def test_after_an_answer_the_next_attempt_is_at_once_and_the_backoff_starts_over(
+def test_stream_is_retried_at_once_and_backoff_is_reset_after_a_response(
     shop: Shop,
 ) -> None:
     async def story() -> None:
@@ -590,30 +613,30 @@ def test_after_an_answer_the_next_attempt_is_at_once_and_the_backoff_starts_over
         shop["a"].end = Status(StatusCode.INTERNAL, "broken")
         await connect(channel)
         await pause(20)
-        await shop["a"].say(SERVING, end=None)
+        await shop["a"].set_health(SERVING, end=None)
         assert await call(channel, wait_for_ready=True) == "a"
-        before = len(shop["a"].asked)
-        # The stream ends; the next one says nothing, and RPCs wait for it.
-        await shop["a"].say(None, end=Status(StatusCode.UNAVAILABLE, "restart"))
+        before = len(shop["a"].watched_services)
+        # The stream ends; the next one has no response, and RPCs wait for it.
+        await shop["a"].set_health(None, end=Status(StatusCode.UNAVAILABLE, "restart"))
         ended_s = asyncio.get_running_loop().time()
         await pause(1.2)
         shop["a"].end = None
-        first, second = (at_s - ended_s for at_s in shop["a"].asked_s[before : before + 2])
+        first, second = (at_s - ended_s for at_s in shop["a"].watched_s[before : before + 2])
         assert first < 0 < second < 1.2
 
     shop.run(story())
 
 
 @pytest.mark.spec("HC-06")
-def test_a_backend_that_answers_and_ends_is_asked_with_pauses(shop: Shop) -> None:
+def test_retries_are_paced_when_each_stream_ends_after_its_response(shop: Shop) -> None:
     async def story() -> None:
         channel = await shop.open(SERVING)
         shop["a"].end = OK
         await connect(channel)
         await pause(100)
-        # 1 s or a little less between them, but for 3 in each 10 s.
-        assert 80 < len(shop["a"].asked) < 100 / 0.8 + 3 * 11
-        await shop["a"].say(SERVING, end=None)
+        # About 1 s between streams, but up to 3 in each 10 s start at once.
+        assert 80 < len(shop["a"].watched_services) < 100 / 0.8 + 3 * 11
+        await shop["a"].set_health(SERVING, end=None)
         shop["a"].end = None
         await pause(1.2 + SOON_S)
         assert await call(channel, wait_for_ready=True) == "a"
@@ -622,7 +645,7 @@ def test_a_backend_that_answers_and_ends_is_asked_with_pauses(shop: Shop) -> Non
 
 
 @pytest.mark.spec("HC-06")
-def test_while_a_stream_is_replaced_rpcs_wait_and_do_not_fail(shop: Shop) -> None:
+def test_rpcs_wait_while_a_stream_is_replaced(shop: Shop) -> None:
     async def story() -> None:
         channel = await shop.open(SERVING)
         assert await call(channel) == "a"
@@ -632,7 +655,7 @@ def test_while_a_stream_is_replaced_rpcs_wait_and_do_not_fail(shop: Shop) -> Non
         rpc = asyncio.ensure_future(call(channel))
         await pause(60)
         assert not rpc.done()
-        await backend.say(SERVING)
+        await backend.set_health(SERVING)
         assert await rpc == "a"
 
     shop.run(story())
@@ -643,7 +666,7 @@ def test_goaway_ends_the_stream_and_so_the_connection(shop: Shop) -> None:
     async def story() -> None:
         channel = await shop.open(SERVING)
         assert await call(channel) == "a"
-        shop["a"].say_goaway()
+        shop["a"].send_goaway()
         await pause(SOON_S)
         assert (shop["a"].accepted, shop["a"].connections, shop["a"].watches) == (2, 1, 1)
         assert await call(channel) == "a"
@@ -653,7 +676,7 @@ def test_goaway_ends_the_stream_and_so_the_connection(shop: Shop) -> None:
 
 @pytest.mark.spec("HC-02", "HC-09")
 @pytest.mark.parametrize("health", [SERVING, NOT_SERVING, None])
-def test_a_connection_that_breaks_is_replaced_and_asked_again(
+def test_health_is_watched_again_when_a_connection_is_replaced(
     shop: Shop, health: int | None
 ) -> None:
     async def story() -> None:
@@ -661,8 +684,8 @@ def test_a_connection_that_breaks_is_replaced_and_asked_again(
         await connect(channel)
         shop["a"].host.reset_connections()
         await pause(SOON_S)
-        assert (shop["a"].accepted, shop["a"].watches, len(shop["a"].asked)) == (2, 1, 2)
-        await shop["a"].say(SERVING)
+        assert (shop["a"].accepted, shop["a"].watches, len(shop["a"].watched_services)) == (2, 1, 2)
+        await shop["a"].set_health(SERVING)
         assert await call(channel) == "a"
 
     shop.run(story())
@@ -700,39 +723,39 @@ def test_a_closed_channel_has_no_stream(shop: Shop, health: int | None) -> None:
 
 
 @pytest.mark.spec("HC-09")
-def test_a_channel_closed_during_the_backoff_does_not_ask_again(shop: Shop) -> None:
+def test_stream_is_not_retried_when_channel_is_closed_during_backoff(shop: Shop) -> None:
     async def story() -> None:
         channel = await shop.open(None)
         shop["a"].end = Status(StatusCode.INTERNAL, "broken")
         await connect(channel)
-        asked = len(shop["a"].asked)
+        watched_services = len(shop["a"].watched_services)
         await channel.close()
         await pause(600)
-        assert len(shop["a"].asked) == asked
+        assert len(shop["a"].watched_services) == watched_services
 
     shop.run(story())
 
 
 # ---------------------------------------------------------------------------------------------
-# Who asks
+# Which streams there are
 
 
 @pytest.mark.spec("HC-10")
-def test_channels_that_ask_the_same_share_a_stream_and_others_do_not(shop: Shop) -> None:
+def test_channels_share_a_stream_when_they_watch_the_same_service(shop: Shop) -> None:
     async def story() -> None:
         first = await shop.open(SERVING)
         second, other = shop.channel(), shop.channel(config_of(service="other"))
         for each in (first, second, other):
             assert await call(each) == "a"
         backend = shop["a"]
-        assert (sorted(backend.asked), backend.accepted) == (["other", SERVICE], 1)
-        await backend.say(NOT_SERVING)
+        assert (sorted(backend.watched_services), backend.accepted) == (["other", SERVICE], 1)
+        await backend.set_health(NOT_SERVING)
         for each in (first, second, other):
             assert "NOT_SERVING" in await failure_of(each)
         await first.close()
         await pause(SOON_S)
         assert backend.watches == 2
-        await backend.say(SERVING)
+        await backend.set_health(SERVING)
         assert await call(second) == "a"
         await second.close()
         await pause(SOON_S)
@@ -741,8 +764,31 @@ def test_channels_that_ask_the_same_share_a_stream_and_others_do_not(shop: Shop)
     shop.run(story())
 
 
+@pytest.mark.spec("HC-09")
+@pytest.mark.parametrize("health", [SERVING, NOT_SERVING, None])
+def test_stream_and_connection_end_when_their_endpoint_is_removed(
+    shop: Shop, health: int | None
+) -> None:
+    async def story() -> None:
+        resolver = ScriptedResolver()
+        registries = Registries().extended(resolvers=[resolver])
+        channel = await shop.open(health, SERVING, target="stub:///shop", registries=registries)
+        a, b = (Endpoint((shop[name].address,)) for name in "ab")
+        await connect(channel)
+        resolver.publish(ResolverResult((a, b), config_of()))
+        await pause(SOON_S)
+        assert [(each.watches, each.connections) for each in shop.backends.values()] == [(1, 1)] * 2
+        resolver.publish(ResolverResult((b,), config_of()))
+        await pause(SOON_S)
+        assert (shop["a"].watches, shop["a"].connections) == (0, 0)
+        assert (shop["b"].watches, shop["b"].connections) == (1, 1)
+        assert await names(channel) == "b"
+
+    shop.run(story())
+
+
 @pytest.mark.spec("HC-11")
-def test_another_name_counts_at_once_on_the_same_connection(shop: Shop) -> None:
+def test_changed_service_name_takes_effect_at_once_on_the_same_connection(shop: Shop) -> None:
     async def story() -> None:
         resolver = ScriptedResolver()
         registries = Registries().extended(resolvers=[resolver])
@@ -751,12 +797,12 @@ def test_another_name_counts_at_once_on_the_same_connection(shop: Shop) -> None:
         endpoints = (Endpoint((backend.address,)),)
 
         def resolve(service: str | None) -> None:
-            resolver.give(ResolverResult(endpoints, config_of(service=service)))
+            resolver.publish(ResolverResult(endpoints, config_of(service=service)))
 
         await connect(channel)
         resolve(None)
         assert await call(channel) == "a"
-        assert backend.asked == []
+        assert backend.watched_services == []
         backend.health = NOT_SERVING
         resolve("one")
         assert "service 'one' is NOT_SERVING" in await failure_of_soon(channel)
@@ -768,7 +814,11 @@ def test_another_name_counts_at_once_on_the_same_connection(shop: Shop) -> None:
         resolve(None)
         await pause(SOON_S)
         assert await call(channel) == "a"
-        assert (backend.asked, backend.watches, backend.accepted) == (["one", "two"], 0, 1)
+        assert (backend.watched_services, backend.watches, backend.accepted) == (
+            ["one", "two"],
+            0,
+            1,
+        )
 
     shop.run(story())
 
@@ -779,13 +829,13 @@ async def failure_of_soon(channel: AioChannel) -> str:
 
 
 @pytest.mark.spec("HC-13")
-def test_a_mesh_is_not_asked_whatever_the_application_says(shop: Shop) -> None:
+def test_xds_channel_watches_no_health_even_if_the_application_configures_it(shop: Shop) -> None:
     async def story() -> None:
         await shop.open(NOT_SERVING)
         shop.world.control_plane("control", simple_mesh("api", {"web": [str(shop["a"].address)]}))
         await shop.world.start()
         channel = shop.channel(target="xds:///api")
         assert await call(channel) == "a"
-        assert shop["a"].asked == []
+        assert shop["a"].watched_services == []
 
     shop.run(story())

@@ -1,4 +1,4 @@
-"""A29 and A74: whoever brings xDS credentials connects as the control plane says."""
+"""A29 and A74: TLS configuration from the control plane, for channels with xDS credentials."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from proxyless.xds.resources import (
 )
 from proxyless.xds.security.certificates import CertificateStore, Identity
 from proxyless.xds.security.cluster_security import SanCheck, SniCheck, XdsSecurity
-from tests.cluster_world import any_of, parsed_cluster, proto, refused_cluster
-from tests.cluster_world import cluster as cluster_message
-from tests.spec.mesh_world import MeshWorld
-from tests.spec.xds_world import aggregate, cluster, endpoints, route_config
+from tests.worlds.meshes import MeshWorld
+from tests.worlds.xds_messages import any_of, parsed_cluster, proto, refused_cluster
+from tests.worlds.xds_messages import cluster as cluster_message
+from tests.worlds.xds_resources import aggregate, cluster, endpoints, route_config
 
 if TYPE_CHECKING:
     from proxyless.base import Status
@@ -35,10 +35,10 @@ NEAR, FAR = "10.0.0.1:80", "10.0.0.2:80"
 
 
 class NamedCertificates:
-    """Stands where the bootstrap says file_watcher: its certificates are their names."""
+    """Replacement for the file_watcher provider: each certificate is the bytes of its name."""
 
     name = "file_watcher"
-    # In place of roots that are their names.
+    # Returned by `roots` if set.
     found_roots: TrustBundles | None = None
 
     def parse_config(self, config: object) -> None:
@@ -70,7 +70,7 @@ class SecureWorld(MeshWorld):
         )
 
     def next_connection(self, address: str) -> ClientTls | Status:
-        """How the next connection of those who hold this address would be secured."""
+        """TLS options that the next connection to this address would use."""
         [handle] = self.backend(address).handles
         options = handle.options.transport
         current = None if options.tls_source is None else options.tls_source.current()
@@ -99,7 +99,7 @@ def orders(tls: UpstreamTls | None) -> Cluster:
     return cluster("orders", tls=tls)
 
 
-@pytest.mark.spec("A29-01")
+@pytest.mark.spec("A29-01", "A29-02", "A29-06")
 @pytest.mark.parametrize(
     ("tls", "secured"),
     [
@@ -113,12 +113,12 @@ def orders(tls: UpstreamTls | None) -> Cluster:
     ],
     ids=["fallback", "roots", "names", "identity"],
 )
-def test_connections_are_secured_as_the_cluster_says(
+def test_connection_uses_the_tls_config_of_the_cluster(
     tls: UpstreamTls | None, secured: ClientTls
 ) -> None:
     world = SecureWorld()
     world.start(route_config("orders"), orders(tls), endpoints("orders", NEAR))
-    assert world.serve() == NEAR
+    assert world.send_rpc() == NEAR
     assert world.next_connection(NEAR) == secured
 
 
@@ -129,7 +129,7 @@ def with_tls(**validation: object) -> Proto:
     return cluster_message(transport_socket={"typed_config": any_of(message)})
 
 
-@pytest.mark.spec("A29-01")
+@pytest.mark.spec("A29-07", "A29-08")
 def test_a_cluster_without_roots_or_with_an_unknown_provider_is_refused() -> None:
     assert "has no CA certificates" in refused_cluster(with_tls())
     unknown = with_tls(ca_certificate_provider_instance={"instance_name": "unknown"})
@@ -137,8 +137,8 @@ def test_a_cluster_without_roots_or_with_an_unknown_provider_is_refused() -> Non
     assert text in refused_cluster(unknown)
 
 
-@pytest.mark.spec("A29-02")
-def test_the_roots_of_the_system_stand_in_for_a_provider() -> None:
+@pytest.mark.spec("A82-02")
+def test_system_roots_are_used_when_there_is_no_provider_instance() -> None:
     system: dict[str, object] = {"system_root_certs": {}}
     provider = {"ca_certificate_provider_instance": {"instance_name": "roots"}}
     for validation, ca in ((system, None), (system | provider, CertificateInstance("roots"))):
@@ -146,13 +146,13 @@ def test_the_roots_of_the_system_stand_in_for_a_provider() -> None:
         assert parsed == UpstreamTls(ca=ca)
         world = SecureWorld()
         world.start(route_config("orders"), orders(parsed), endpoints("orders", NEAR))
-        assert world.serve() == NEAR
+        assert world.send_rpc() == NEAR
         connection = world.next_connection(NEAR)
         assert isinstance(connection, ClientTls)
         assert connection.root_certificates == (None if ca is None else b"roots ")
 
 
-@pytest.mark.spec("A29-02")
+@pytest.mark.spec("A87-06")
 def test_trust_bundles_of_a_provider_count_as_its_roots() -> None:
     world = SecureWorld()
     bundles = TrustBundles.of(b"map", {"mesh.example": frozenset({b"root"})})
@@ -170,7 +170,7 @@ def named_endpoint(name: str, address: str, hostname: str) -> EndpointResource:
     return EndpointResource(name=name, priorities=((named,),))
 
 
-@pytest.mark.spec("A29-02")
+@pytest.mark.spec("A101-01", "A101-03", "A101-04")
 @pytest.mark.parametrize(
     ("tls", "hostname", "secured"),
     [
@@ -189,8 +189,10 @@ def named_endpoint(name: str, address: str, hostname: str) -> EndpointResource:
     ],
     ids=["sni", "hostname", "validated", "nothing to send"],
 )
-def test_servers_are_asked_by_name(tls: dict[str, Any], hostname: str, secured: ClientTls) -> None:
-    """An endpoint's hostname goes before the cluster's, and what is sent is compared."""
+def test_server_name_is_that_of_the_endpoint_or_the_cluster(
+    tls: dict[str, Any], hostname: str, secured: ClientTls
+) -> None:
+    """The endpoint's hostname overrides the cluster's SNI; `validated` compares the sent name."""
     world = SecureWorld()
     world.start(
         route_config("orders"),
@@ -202,9 +204,9 @@ def test_servers_are_asked_by_name(tls: dict[str, Any], hostname: str, secured: 
     )
 
 
-@pytest.mark.spec("A74-66", "A74-67")
+@pytest.mark.spec("A74-66", "A74-67", "A75-11")
 def test_each_leaf_of_an_aggregate_has_its_own_tls() -> None:
-    """No route names the leaves, so they are in the config only as parts of the aggregate."""
+    """No route refers to the leaves: they are in the config only as parts of the aggregate."""
     world = SecureWorld()
     world.start(
         route_config("top"),
@@ -214,17 +216,17 @@ def test_each_leaf_of_an_aggregate_has_its_own_tls() -> None:
         endpoints("near", NEAR),
         endpoints("far", FAR),
     )
-    assert world.serve() == NEAR
+    assert world.send_rpc() == NEAR
     assert world.next_connection(NEAR) == expected("near.example")
     world.backend(NEAR).down()
     world.settle()
-    assert world.serve() == FAR
+    assert world.send_rpc() == FAR
     assert world.next_connection(FAR) == expected("far.example")
     assert world.next_connection(NEAR) == expected("near.example")
 
 
 @pytest.mark.spec("A74-67")
-def test_a_leaf_without_tls_uses_the_fallback_beside_one_that_has_it() -> None:
+def test_leaf_without_tls_uses_the_fallback_when_another_leaf_has_tls() -> None:
     world = SecureWorld()
     world.start(
         route_config("top"),
@@ -236,7 +238,7 @@ def test_a_leaf_without_tls_uses_the_fallback_beside_one_that_has_it() -> None:
     )
     world.backend(NEAR).down()
     world.settle()
-    assert world.serve() == FAR
+    assert world.send_rpc() == FAR
     assert world.next_connection(FAR) == FALLBACK
     assert world.next_connection(NEAR) == expected("near.example")
 
@@ -251,34 +253,34 @@ def test_a_leaf_without_tls_uses_the_fallback_beside_one_that_has_it() -> None:
     ],
     ids=["changed", "added", "removed"],
 )
-def test_a_changed_config_counts_for_connections_made_afterwards(
+def test_changed_config_is_used_by_connections_made_afterwards(
     before: UpstreamTls | None, after: UpstreamTls | None, secured: ClientTls
 ) -> None:
     world = SecureWorld()
     world.start(route_config("orders"), orders(before), endpoints("orders", NEAR))
     _, under_way = world.call()
     backend = world.backend(NEAR)
-    world.say(orders(after))
-    # Nothing is dropped: neither the RPC nor the connection, which serves on.
-    world.answer_all()
+    world.publish(orders(after))
+    # The RPC under way and the connection are kept.
+    world.respond_to_all()
     assert under_way.status.is_ok
-    assert world.serve() == NEAR
+    assert world.send_rpc() == NEAR
     assert backend.accepts == 1
     backend.down()
     backend.up()
     world.settle()
-    assert world.serve() == NEAR
+    assert world.send_rpc() == NEAR
     assert backend.accepts == 2
     assert world.next_connection(NEAR) == secured
 
 
 @pytest.mark.spec("A74-68")
-def test_a_changed_config_counts_for_whoever_was_refused_with_the_old_one() -> None:
+def test_changed_config_is_used_by_the_next_attempt_after_a_failure() -> None:
     world = SecureWorld()
     world.backend(NEAR).is_up = False
     world.start(route_config("orders"), orders(tls_of("old")), endpoints("orders", NEAR))
     assert world.next_connection(NEAR) == expected("old")
-    world.say(orders(tls_of("new")))
+    world.publish(orders(tls_of("new")))
     assert world.next_connection(NEAR) == expected("new")
 
 

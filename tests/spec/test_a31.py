@@ -1,16 +1,19 @@
-"""A31, the channel's part: selectors, commit hooks and the order of updates."""
+"""A31, channel part: config selectors, commit hooks and the order of updates."""
 
 from __future__ import annotations
 
 import pytest
 
-from proxyless.base import EMPTY_ATTRIBUTES, OK, Key, State, Status, StatusCode
+import proxyless
+from proxyless import aio, sync
+from proxyless.base import EMPTY_ATTRIBUTES, OK, Key, Metadata, State, Status, StatusCode
 from proxyless.channel import CallConfig
 from proxyless.channel.service_config import MethodConfig, RetryPolicy
+from proxyless.front import AioChannel, SyncChannel
 from proxyless.lb import QUEUE, Fail, PickInfo, PickResult
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.wire import StreamEnd
-from tests.spec.channel_world import (
+from tests.worlds.channels import (
     PATH,
     UNAVAILABLE,
     UNPROCESSED,
@@ -43,19 +46,45 @@ class Hook:
         self.runs += 1
 
 
+class DelayedAbort:
+    """Filters that abort the RPC after a delay, before its first pick."""
+
+    delay_s = 2.0
+    abort = INTERNAL
+
+    def on_delay_start(self) -> None:
+        return
+
+    def on_delay_end(self) -> None:
+        return
+
+    def on_head(self, metadata: Metadata) -> Metadata:
+        return metadata
+
+    def on_end(self, end: StreamEnd, *, had_head: bool) -> StreamEnd:
+        return end
+
+
 @pytest.mark.spec("A31-01")
-def test_a_result_carries_a_selector_and_calls_need_not_know() -> None:
+def test_selector_of_a_resolver_result_is_used_for_calls() -> None:
     world = ChannelWorld()
     selector = FakeSelector(PLAIN)
     world.connect(selector)
     _, observer = world.call()
     assert selector.selected == [(PATH, ())]
-    world.streams[0].answer()
+    world.streams[0].respond()
     assert observer.status == OK
 
 
+@pytest.mark.spec("A31-01")
+def test_selector_is_not_in_the_public_api() -> None:
+    exported = [*proxyless.__all__, *aio.__all__, *sync.__all__]
+    methods = [*dir(AioChannel), *dir(SyncChannel)]
+    assert [name for name in (*exported, *methods) if "selector" in name.lower()] == []
+
+
 @pytest.mark.spec("A31-02")
-def test_the_selector_is_asked_once_whatever_repicks_and_retries_follow() -> None:
+def test_selector_is_called_once_per_rpc_despite_repicks_and_retries() -> None:
     world = ChannelWorld()
     selector = FakeSelector(CallConfig(RETRIES))
     world.channel.request_connection()
@@ -67,7 +96,7 @@ def test_the_selector_is_asked_once_whatever_repicks_and_retries_follow() -> Non
     world.streams[0].end(UNPROCESSED)
     world.streams[1].end(UNAVAILABLE)
     world.clock.advance(2.0)
-    world.streams[2].answer()
+    world.streams[2].respond()
     assert observer.status == OK
     assert len(selector.selected) == 1
 
@@ -85,7 +114,7 @@ def test_an_rpc_before_the_first_result_waits_for_the_first_selector() -> None:
 
 
 @pytest.mark.spec("A31-04")
-def test_without_a_selector_the_service_config_decides() -> None:
+def test_service_config_applies_when_there_is_no_selector() -> None:
     config = {
         "loadBalancingConfig": [{"stub": {}}],
         "methodConfig": [{"name": [{"service": "pkg.Service"}], "timeout": "3s"}],
@@ -113,22 +142,46 @@ def test_the_selectors_method_config_replaces_the_service_configs_for_that_rpc()
     assert second.time_remaining_s() is None
 
 
+@pytest.mark.spec("A31-05")
+@pytest.mark.parametrize("has_retries", [True, False])
+def test_retry_policy_of_the_selector_replaces_that_of_the_service_config(
+    has_retries: bool,
+) -> None:
+    retries = {
+        "maxAttempts": 3,
+        "initialBackoff": "1s",
+        "maxBackoff": "1s",
+        "backoffMultiplier": 1,
+        "retryableStatusCodes": ["UNAVAILABLE"],
+    }
+    method = {"name": [{}]} if has_retries else {"name": [{}], "retryPolicy": retries}
+    world = ChannelWorld(
+        service_config={"loadBalancingConfig": [{"stub": {}}], "methodConfig": [method]}
+    )
+    world.connect(FakeSelector(CallConfig(RETRIES if has_retries else MethodConfig())))
+    _, observer = world.call()
+    world.streams[0].end(UNAVAILABLE)
+    world.clock.advance(2.0)
+    assert observer.is_running is has_retries
+    assert len(world.streams) == (2 if has_retries else 1)
+
+
 @pytest.mark.spec("A31-06")
 def test_a_selector_without_a_commit_hook_works() -> None:
     world = ChannelWorld()
     world.connect(FakeSelector(CallConfig(MethodConfig(), on_commit=None)))
     _, observer = world.call()
-    world.streams[0].answer()
+    world.streams[0].respond()
     assert observer.status == OK
 
 
 @pytest.mark.spec("A31-07")
-def test_the_hook_runs_once_when_no_further_pick_is_possible_and_before_the_end() -> None:
+def test_commit_hook_runs_once_when_no_further_pick_is_possible() -> None:
     world = ChannelWorld()
     hook = Hook()
     world.connect(FakeSelector(CallConfig(MethodConfig(), on_commit=hook)))
     _, observer = world.call()
-    # The server may still refuse the stream, and then it is picked for again.
+    # The server may still refuse the stream; then the RPC is picked for again.
     assert hook.runs == 0
     world.streams[0].end(UNPROCESSED)
     assert hook.runs == 0
@@ -140,14 +193,18 @@ def test_the_hook_runs_once_when_no_further_pick_is_possible_and_before_the_end(
 
 
 @pytest.mark.spec("A31-08")
-@pytest.mark.parametrize("ending", ["cancel", "deadline", "close", "drop", "send failure"])
-def test_the_hook_runs_when_the_rpc_ends_without_ever_picking(ending: str) -> None:
+@pytest.mark.parametrize(
+    "ending", ["cancel", "deadline", "filter abort", "close", "send failure", "pick failure"]
+)
+def test_commit_hook_runs_once_when_rpc_ends_without_a_stream(ending: str) -> None:
     world = ChannelWorld()
     hook = Hook()
     config = MethodConfig(request_bytes_max=3 if ending == "send failure" else None)
+    filters = DelayedAbort() if ending == "filter abort" else None
     world.channel.request_connection()
-    world.resolve(FakeSelector(CallConfig(config, on_commit=hook)))
-    world.report(State.CONNECTING, QUEUE_PICKER)
+    world.resolve(FakeSelector(CallConfig(config, on_commit=hook, interception=filters)))
+    queueing = RecordingPicker(QUEUE)
+    world.report(State.CONNECTING, queueing)
     call, observer = world.call(b"long", timeout_s=5.0)
     assert hook.runs == (1 if ending == "send failure" else 0)
     match ending:
@@ -155,9 +212,13 @@ def test_the_hook_runs_when_the_rpc_ends_without_ever_picking(ending: str) -> No
             call.cancel()
         case "deadline":
             world.clock.advance(5.0)
+        case "filter abort":
+            world.clock.advance(DelayedAbort.delay_s)
+            assert observer.status == INTERNAL
+            assert not queueing.picks
         case "close":
             world.channel.close()
-        case "drop":
+        case "pick failure":
             world.report(State.TRANSIENT_FAILURE, FailPicker(INTERNAL))
         case _:
             pass
@@ -167,7 +228,7 @@ def test_the_hook_runs_when_the_rpc_ends_without_ever_picking(ending: str) -> No
 
 
 @pytest.mark.spec("A31-09")
-def test_with_retries_the_hook_waits_for_the_response_head() -> None:
+def test_commit_hook_runs_at_the_response_head_when_retries_are_configured() -> None:
     world = ChannelWorld()
     hook = Hook()
     world.connect(FakeSelector(CallConfig(RETRIES, on_commit=hook)))
@@ -182,7 +243,9 @@ def test_with_retries_the_hook_waits_for_the_response_head() -> None:
 
 @pytest.mark.spec("A31-09")
 @pytest.mark.parametrize(("failures", "code"), [(3, "UNAVAILABLE"), (1, "NOT_FOUND")])
-def test_with_retries_the_hook_runs_at_the_last_or_fatal_failure(failures: int, code: str) -> None:
+def test_commit_hook_runs_at_the_last_or_fatal_failure_when_retries_are_configured(
+    failures: int, code: str
+) -> None:
     world = ChannelWorld()
     hook = Hook()
     world.connect(FakeSelector(CallConfig(RETRIES, on_commit=hook)))
@@ -197,7 +260,7 @@ def test_with_retries_the_hook_runs_at_the_last_or_fatal_failure(failures: int, 
 
 
 @pytest.mark.spec("A31-09")
-def test_with_retries_more_than_the_buffer_holds_commits() -> None:
+def test_rpc_commits_when_its_messages_exceed_the_retry_buffer() -> None:
     world = ChannelWorld(kept_bytes_max=10)
     hook = Hook()
     world.connect(FakeSelector(CallConfig(RETRIES, on_commit=hook)))
@@ -227,23 +290,25 @@ def test_pick_info_reaches_every_pick_of_the_rpc() -> None:
     world.streams[0].end(UNAVAILABLE)
     world.clock.advance(2.0)
     assert len(world.streams) == 2
-    infos = queueing.asked + ready.asked
+    infos = queueing.picks + ready.picks
     assert [info.attributes.get(CLUSTER) for info in infos] == ["orders"] * 3
 
 
 @pytest.mark.spec("A31-11")
 @pytest.mark.parametrize("wait_for_ready", [False, True])
-def test_a_status_ends_the_rpc_at_once_without_pick_or_bytes(wait_for_ready: bool) -> None:
+def test_rpc_ends_at_once_without_pick_or_stream_when_selector_returns_a_status(
+    wait_for_ready: bool,
+) -> None:
     world = ChannelWorld()
     picker = world.connect(FakeSelector(INTERNAL))
     _, observer = world.call(wait_for_ready=wait_for_ready)
     assert observer.status == INTERNAL
-    assert not picker.asked
+    assert not picker.picks
     assert not world.streams
 
 
 @pytest.mark.spec("A31-12")
-def test_a_selector_that_fails_leaves_nothing_in_use() -> None:
+def test_no_cluster_stays_in_use_when_selector_returns_a_status() -> None:
     world = ChannelWorld()
     in_use: list[str] = []
 
@@ -262,12 +327,12 @@ def test_a_selector_that_fails_leaves_nothing_in_use() -> None:
     assert in_use == before == ["orders"]
     world.call()
     for stream in world.streams:
-        stream.answer()
+        stream.respond()
     assert in_use == []
 
 
 @pytest.mark.spec("A31-13", "A31-14")
-def test_the_new_selector_is_published_only_after_the_policy_took_the_update() -> None:
+def test_new_selector_is_used_only_after_the_policy_was_updated() -> None:
     world = ChannelWorld()
     old, new = FakeSelector(PLAIN), FakeSelector(PLAIN)
     world.connect(old)
@@ -282,16 +347,16 @@ def test_the_new_selector_is_published_only_after_the_policy_took_the_update() -
 
 @pytest.mark.spec("A31-15")
 def test_a_picker_published_during_the_update_serves_the_new_selectors_first_rpc() -> None:
-    """An RPC that waited for its selector is picked for by a picker that knows its cluster."""
+    """An RPC that waited for its selector is picked for by a picker that has its cluster."""
 
     class ByCluster(RecordingPicker):
-        def __init__(self, known: dict[str, PickResult]) -> None:
+        def __init__(self, clusters: dict[str, PickResult]) -> None:
             super().__init__(QUEUE)
-            self.known = known
+            self.clusters = clusters
 
         def pick(self, info: PickInfo) -> PickResult:
             unknown = Fail(Status(StatusCode.INTERNAL, "unknown cluster"))
-            return self.known.get(info.attributes.get(CLUSTER) or "", unknown)
+            return self.clusters.get(info.attributes.get(CLUSTER) or "", unknown)
 
     world = ChannelWorld()
     _, observer = world.call()
@@ -300,5 +365,5 @@ def test_a_picker_published_during_the_update_serves_the_new_selectors_first_rpc
     world.resolve(FakeSelector(CallConfig(MethodConfig(), attributes)))
     assert observer.is_running
     world.report(State.READY, ByCluster({"new": world.complete}))
-    world.streams[0].answer()
+    world.streams[0].respond()
     assert observer.status == OK

@@ -1,14 +1,14 @@
-"""A31, the xDS part: selection, the cluster manager, cluster lifetime, timeouts."""
+"""A31, xDS part: config selector, cluster manager, lifetime of clusters, timeouts."""
 
 from __future__ import annotations
 
 from itertools import pairwise, permutations, product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from proxyless.base import EMPTY_ATTRIBUTES, OK, State, Status, StatusCode, ValidationErrors
-from proxyless.lb import Drop, GracefulSwitch, Picker, PickInfo, Update
+from proxyless.lb import Drop, GracefulSwitchPolicy, Picker, PickInfo, Update
 from proxyless.protos import message_class
 from proxyless.wire import StreamEnd
 from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
@@ -22,11 +22,10 @@ from proxyless.xds.resources import (
     RouteAction,
     StringMatcher,
 )
-from proxyless.xds.routing.route_table import RouteDefaults, route_timeout_s
-from tests.spec.mesh_world import PATH, MeshWorld
-from tests.spec.xds_world import (
-    CDS,
-    LDS,
+from proxyless.xds.routing.route_table import RouteDefaults, choose_timeout
+from tests.worlds.meshes import PATH, MeshWorld
+from tests.worlds.xds_dependencies import CDS, LDS
+from tests.worlds.xds_resources import (
     SERVICE,
     action,
     cluster,
@@ -43,6 +42,10 @@ from tests.spec.xds_world import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from proxyless.channel import CallConfig
+    from proxyless.resolver import ResolverResult
+    from proxyless.xds.lb.cluster_manager import ClusterManagerConfig
+
 A, B, C = "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"
 DOWN = StreamEnd(Status(StatusCode.UNAVAILABLE, "down"))
 
@@ -52,7 +55,7 @@ def two_clusters() -> tuple[object, ...]:
 
 
 def mesh(*clusters: str | dict[str, int]) -> MeshWorld:
-    """Routes to these; clusters a at A and b at B exist."""
+    """A channel with routes to these clusters; clusters a at A and b at B exist."""
     world = MeshWorld()
     world.start(route_config(*clusters), *two_clusters())
     return world
@@ -78,14 +81,14 @@ def test_selector_matches_path_and_headers_of_the_chosen_virtual_host() -> None:
         ),
         *two_clusters(),
     )
-    assert world.serve() == A
-    assert world.serve(metadata=(("x-canary", "yes"),)) == B
-    assert world.serve(metadata=(("x-canary", "no"),)) == A
-    assert world.serve("/pkg.Service/Special") == B
+    assert world.send_rpc() == A
+    assert world.send_rpc(metadata=(("x-canary", "yes"),)) == B
+    assert world.send_rpc(metadata=(("x-canary", "no"),)) == A
+    assert world.send_rpc("/pkg.Service/Special") == B
 
 
 @pytest.mark.spec("A31-17", "A31-62")
-def test_first_match_decides_and_its_settings_hold() -> None:
+def test_first_matching_route_is_selected_and_its_timeout_applies() -> None:
     world = MeshWorld()
     world.start(
         hosts(
@@ -116,16 +119,18 @@ EVERY_KIND = {
 
 @pytest.mark.spec("A31-17")
 @pytest.mark.parametrize("kinds", list(permutations(EVERY_KIND, 2)))
-def test_first_match_decides_of_whatever_kind_it_is(kinds: tuple[str, str]) -> None:
+def test_first_matching_route_is_selected_for_each_pair_of_path_matchers(
+    kinds: tuple[str, str],
+) -> None:
     world = MeshWorld()
     first, second = (EVERY_KIND[kind] for kind in kinds)
     routes = (Route(path=first, action=action("a")), Route(path=second, action=action("b")))
     world.start(hosts(host(*routes)), *two_clusters())
-    assert world.serve() == A
+    assert world.send_rpc() == A
 
 
 @pytest.mark.spec("A31-18", "A31-25")
-def test_cluster_decides_which_child_picks_whatever_its_siblings_do() -> None:
+def test_child_of_the_cluster_picks_whatever_the_state_of_other_children() -> None:
     world = MeshWorld()
     world.backend(B).is_up = False
     world.start(
@@ -133,38 +138,38 @@ def test_cluster_decides_which_child_picks_whatever_its_siblings_do() -> None:
         *two_clusters(),
     )
     assert world.channel.state is State.READY
-    assert world.serve() == A
+    assert world.send_rpc() == A
     _, observer = world.call("/to.B/Method")
     assert observer.status.code is StatusCode.UNAVAILABLE
     world.backend(A).down()
     world.backend(B).up()
     world.clock.advance(1.0)
-    assert world.serve("/to.B/Method") == B
+    assert world.send_rpc("/to.B/Method") == B
 
 
 @pytest.mark.spec("A31-19")
-def test_weighted_clusters_are_drawn_for_each_rpc_in_proportion() -> None:
+def test_weighted_cluster_is_chosen_for_each_rpc_in_proportion() -> None:
     world = mesh({"a": 3, "b": 1})
     count = 6000
-    served = [world.serve() for _ in range(count)]
+    served = [world.send_rpc() for _ in range(count)]
     expected = {A: count * 3 / 4, B: count / 4}
-    chi_square = sum((served.count(at) - want) ** 2 / want for at, want in expected.items())
+    chi_square = sum((served.count(at) - mean) ** 2 / mean for at, mean in expected.items())
     # One degree of freedom: 10.8 is exceeded once in a thousand seeds.
     assert chi_square < 10.8
-    # Independent: what follows an A does not depend on it.
+    # The choices are independent: the share of A after an A is the same.
     after_a = [after for before, after in pairwise(served) if before == A]
     assert after_a.count(A) / len(after_a) == pytest.approx(0.75, abs=0.03)
 
 
 @pytest.mark.spec("A31-20")
-def test_draw_ignores_connectivity() -> None:
+def test_weighted_choice_ignores_connectivity() -> None:
     world = MeshWorld()
     world.backend(B).is_up = False
     world.start(route_config({"a": 1, "b": 1}), *two_clusters())
     failed = 0
     for _ in range(1000):
         _, observer = world.call()
-        world.answer_all()
+        world.respond_to_all()
         failed += observer.status.code is StatusCode.UNAVAILABLE
     assert 440 < failed < 560
 
@@ -174,20 +179,20 @@ def test_cluster_is_fixed_for_the_life_of_an_rpc() -> None:
     world = MeshWorld()
     world.start(hosts(host(route("a", retry=_retry(4)))), *two_clusters())
     _, observer = world.call()
-    world.say(hosts(host(route("b", retry=_retry(4)))))
+    world.publish(hosts(host(route("b", retry=_retry(4)))))
     for _ in range(3):
         [stream] = world.streams(A)
         stream.end(DOWN)
         world.clock.advance(1.0)
         assert world.streams(B) == []
     [stream] = world.streams(A)
-    stream.answer()
+    stream.respond()
     assert observer.status == OK
-    assert world.serve() == B
+    assert world.send_rpc() == B
 
 
 @pytest.mark.spec("A31-21")
-def test_no_attempt_draws_among_weighted_clusters_again() -> None:
+def test_retry_does_not_choose_among_weighted_clusters_again() -> None:
     world = MeshWorld()
     world.start(hosts(host(route({"a": 1, "b": 1}, retry=_retry(4)))), *two_clusters())
     for _ in range(20):
@@ -198,7 +203,7 @@ def test_no_attempt_draws_among_weighted_clusters_again() -> None:
             stream.end(DOWN)
             world.clock.advance(1.0)
         [stream] = world.streams(address)
-        stream.answer()
+        stream.respond()
         assert observer.status == OK
 
 
@@ -208,24 +213,67 @@ def _retry(count: int) -> RetryOnPolicy:
 
 
 @pytest.mark.spec("A31-22")
-def test_cluster_manager_is_the_top_level_policy() -> None:
-    world = mesh({"a": 1, "b": 1})
+def test_cluster_manager_is_the_top_policy_with_a_cds_child_for_each_cluster() -> None:
+    world = MeshWorld()
+    world.start(hosts(host(route({"a": 1, "b": 1}, "/w"), route("a"))), *two_clusters())
     config = world.channel.config.service_config
     assert config is not None
     assert config.policy is not None
     assert config.policy.name == "xds_cluster_manager_experimental"
-    assert world.registries.policies.find("xds_routing") is None
-    assert world.registries.policies.find("xds_routing_experimental") is None
+    children = cast("ClusterManagerConfig", config.policy.config).children
+    # Each child is a cds policy: no weighted_target among the clusters of a route.
+    assert {key: child.name for key, child in children.items()} == {
+        "cluster:a": "cds_experimental",
+        "cluster:b": "cds_experimental",
+    }
+    tree = world.channel.view().lb_tree()
+    assert tree is not None
+    assert tree.policy == "xds_cluster_manager_experimental"
+    assert [child.policy for child in tree.children] == ["cds_experimental"] * 2
+    assert not any("routing" in name for name in world.registries.policies.names)
 
 
 # ---------------------------------------------------------------------------------------------
 # xds_cluster_manager
 
 
+@pytest.mark.spec("A31-23")
+@pytest.mark.parametrize("name", ["xds_cluster_manager", "xds_cluster_manager_experimental"])
+def test_config_of_cluster_manager_may_be_a_map_of_children(name: str) -> None:
+    registry = MeshWorld().registries.policies
+    factory = registry.find(name)
+    assert factory is not None
+    errors = ValidationErrors()
+    children = {key: {"childPolicy": [{"cds_experimental": {"cluster": key}}]} for key in "ab"}
+    by_map = factory.parse_config({"children": children}, errors, registry)
+    by_list = factory.parse_config(
+        {"cdsConfig": [{"cluster": "a"}, {"cluster": "b"}]}, errors, registry
+    )
+    assert errors.ok, errors
+    assert by_map == by_list
+
+
+@pytest.mark.spec("A31-23")
+def test_resolver_publishes_the_map_of_children() -> None:
+    world = mesh("a", "b")
+    results: list[ResolverResult] = []
+    on_result = world.channel.on_result
+
+    def record(result: ResolverResult) -> Status:
+        results.append(result)
+        return on_result(result)
+
+    world.resolver._listener.on_result = record  # type: ignore[method-assign]  # noqa: SLF001
+    world.publish(route_config("a"))
+    children = {"cluster:a": {"childPolicy": [{"cds_experimental": {"cluster": "a"}}]}}
+    expected = [{"xds_cluster_manager_experimental": {"children": children}}]
+    assert results[-1].service_config == {"loadBalancingConfig": expected}
+
+
 @pytest.mark.spec("A31-23", "A31-24")
 @pytest.mark.parametrize("name", ["xds_cluster_manager", "xds_cluster_manager_experimental"])
 @pytest.mark.parametrize("spelling", ["cdsConfig", "cds_config"])
-def test_seed_form_is_a_list_of_cds_configs(name: str, spelling: str) -> None:
+def test_config_of_cluster_manager_may_be_a_list_of_cds_configs(name: str, spelling: str) -> None:
     registry = MeshWorld().registries.policies
     factory = registry.find(name)
     assert factory is not None
@@ -243,29 +291,29 @@ def test_seed_form_is_a_list_of_cds_configs(name: str, spelling: str) -> None:
 @pytest.mark.spec("A31-26")
 def test_child_in_both_configs_keeps_its_connection_whatever_the_order() -> None:
     world = mesh("a", "b")
-    assert world.serve() == A
-    world.say(route_config("b", "a"))
-    world.say(route_config("a", "b"))
-    assert world.serve() == A
+    assert world.send_rpc() == A
+    world.publish(route_config("b", "a"))
+    world.publish(route_config("a", "b"))
+    assert world.send_rpc() == A
     assert (world.backend(A).accepts, world.backend(B).accepts) == (1, 1)
 
 
 @pytest.mark.spec("A31-27", "A31-15")
-def test_child_without_picker_queues_its_own_rpcs_only() -> None:
+def test_child_without_picker_queues_only_its_own_rpcs() -> None:
     world = MeshWorld()
     world.start(hosts(host(route("b", "/to.B/"), route("a"))), *two_clusters())
-    assert world.serve() == A
-    # A new cluster whose backend takes its time.
-    world.say(cluster("c"), endpoints("c", C))
+    assert world.send_rpc() == A
+    # A new cluster whose backend does not connect yet.
+    world.publish(cluster("c"), endpoints("c", C))
     world.backend(C).connect = lambda: None  # type: ignore[method-assign]
-    world.say(hosts(host(route("c", "/to.C/"), route("a"))))
+    world.publish(hosts(host(route("c", "/to.C/"), route("a"))))
     _, waiting = world.call("/to.C/Method")
     assert waiting.is_running
-    assert world.serve() == A
+    assert world.send_rpc() == A
     del world.backend(C).connect
     world.backend(C).connect()
     world.settle()
-    world.answer_all()
+    world.respond_to_all()
     assert waiting.status == OK
 
 
@@ -275,7 +323,7 @@ def test_unknown_cluster_is_dropped_with_internal(named: bool) -> None:
     world = mesh("a")
     attributes = EMPTY_ATTRIBUTES.with_(CLUSTER, "cluster:gone") if named else EMPTY_ATTRIBUTES
     result = world.channel.picker.pick(PickInfo(PATH, (), attributes))
-    assert isinstance(result, Drop), "wait-for-ready does not help"
+    assert isinstance(result, Drop), "a wait-for-ready RPC would be queued"
     assert result.status.code is StatusCode.INTERNAL
     assert ("cluster:gone" in result.status.details) is named
 
@@ -283,25 +331,28 @@ def test_unknown_cluster_is_dropped_with_internal(named: bool) -> None:
 @pytest.mark.spec("A31-30")
 def test_added_cluster_is_in_selector_and_config_within_one_update() -> None:
     world = mesh("a")
-    seen: list[tuple[object, set[str]]] = []
+    seen: list[tuple[Any, set[str]]] = []
     on_result = world.channel.on_result
 
-    def look(result: object) -> Status:
+    def record(result: object) -> Status:
         status = on_result(result)  # type: ignore[arg-type]
-        seen.append((world.channel.selector, world.children))
+        seen.append((world.channel.config.selector, world.children))
         return status
 
-    world.resolver._listener.on_result = look  # type: ignore[method-assign]  # noqa: SLF001
-    before = world.channel.selector
-    world.say(route_config({"a": 1, "b": 1}))
-    assert seen[0][0] is not before
-    assert seen[0][1] == {"a", "b"}
+    world.resolver._listener.on_result = record  # type: ignore[method-assign]  # noqa: SLF001
+    before = world.channel.config.selector
+    world.publish(route_config({"a": 1, "b": 1}))
+    selector, children = seen[0]
+    assert selector is not before
+    assert children == {"a", "b"}
+    chosen = {cast("CallConfig", selector.select(PATH, ())) for _ in range(50)}
+    assert {each.attributes.get(CLUSTER) for each in chosen} == {"cluster:a", "cluster:b"}
 
 
 @pytest.mark.spec("A31-31", "A31-15")
 def test_reports_during_an_update_become_one_picker_before_it_returns() -> None:
     world = mesh("a")
-    policy = world.channel._policy  # noqa: SLF001 - what is between channel and tree
+    policy = world.channel._policy  # noqa: SLF001 - the spy is between channel and policy tree
     assert policy is not None
     reports: list[Picker] = []
     seen: list[list[Picker]] = []
@@ -320,7 +371,7 @@ def test_reports_during_an_update_become_one_picker_before_it_returns() -> None:
     world.channel.on_report = on_each_report  # type: ignore[method-assign]
     policy_of_channel: Any = world.channel
     policy_of_channel._policy = _Spy(policy, on_each_update)  # noqa: SLF001
-    world.say(cluster("c"), endpoints("c", C), route_config("a", "b", "c"))
+    world.publish(cluster("c"), endpoints("c", C), route_config("a", "b", "c"))
     [picker] = seen[0]
     for name in ("a", "b", "c"):
         attributes = EMPTY_ATTRIBUTES.with_(CLUSTER, f"cluster:{name}")
@@ -328,9 +379,9 @@ def test_reports_during_an_update_become_one_picker_before_it_returns() -> None:
 
 
 class _Spy:
-    """A policy whose updates are looked at."""
+    """A policy that calls `update` of the test."""
 
-    def __init__(self, policy: GracefulSwitch, update: Callable[[Update], Status]) -> None:
+    def __init__(self, policy: GracefulSwitchPolicy, update: Callable[[Update], Status]) -> None:
         self.update = update
         self.exit_idle = policy.exit_idle
         self.close = policy.close
@@ -341,7 +392,7 @@ class _Spy:
 
 
 @pytest.mark.spec("A31-32")
-def test_in_use_count_is_the_selector_and_the_rpcs_that_may_be_picked_for() -> None:
+def test_in_use_count_is_the_selector_plus_uncommitted_rpcs() -> None:
     world = mesh("a")
     assert world.in_use("a") == 1
     calls = [world.call() for _ in range(3)]
@@ -349,14 +400,14 @@ def test_in_use_count_is_the_selector_and_the_rpcs_that_may_be_picked_for() -> N
     first, second, _ = world.streams(A)
     first.head()
     assert world.in_use("a") == 3
-    second.answer()
+    second.respond()
     assert world.in_use("a") == 2
     calls[2][0].cancel()
     assert world.in_use("a") == 1
 
 
 @pytest.mark.spec("A31-12")
-def test_rpc_that_is_not_routed_marks_nothing() -> None:
+def test_rpc_without_a_route_holds_no_cluster_reference() -> None:
     world = MeshWorld()
     world.start(hosts(host(route("a", "/only.This/"))), *two_clusters())
     before = world.in_use("a")
@@ -365,19 +416,21 @@ def test_rpc_that_is_not_routed_marks_nothing() -> None:
     assert world.in_use("a") == before
 
 
-@pytest.mark.spec("A31-33", "A31-35", "A31-36", "A31-37", "A74-48")
-def test_removal_takes_two_steps() -> None:
+@pytest.mark.spec(
+    "A31-33", "A31-35", "A31-36", "A31-37", "A74-48", reason="one removal goes through all steps"
+)
+def test_cluster_is_removed_in_two_steps() -> None:
     world = mesh("a")
     call, observer = world.call()
-    world.say(route_config("b"))
-    # Step 1: nobody new goes there, but it is still in the config, and watched.
+    world.publish(route_config("b"))
+    # Step 1: new RPCs do not use it, but it is still in the config, and watched.
     assert world.children == {"a", "b"}
     assert world.watches.names(CDS) == {"a", "b"}
-    assert world.serve() == B
+    assert world.send_rpc() == B
     world.clock.advance(10.0)
-    assert world.children == {"a", "b"}, "one RPC is still on it"
-    # Step 2 comes by itself.
-    world.streams(A)[0].answer()
+    assert world.children == {"a", "b"}, "one RPC still uses it"
+    # Step 2 follows when the last RPC commits.
+    world.streams(A)[0].respond()
     world.settle()
     assert observer.status == OK
     assert world.children == {"b"}
@@ -392,14 +445,14 @@ def test_rpc_queued_on_a_removed_cluster_is_still_picked_there() -> None:
     world.backend(A).is_up = False
     world.start(route_config("a"), *two_clusters())
     _, observer = world.call(wait_for_ready=True)
-    world.say(route_config("b"))
-    assert world.serve() == B
+    world.publish(route_config("b"))
+    assert world.send_rpc() == B
     world.clock.advance(5.0)
     assert observer.is_running
     assert world.children == {"a", "b"}
     world.backend(A).up()
     world.settle()
-    world.streams(A)[0].answer()
+    world.streams(A)[0].respond()
     world.settle()
     assert observer.status == OK
     assert world.children == {"b"}
@@ -411,10 +464,10 @@ def test_endpoints_added_to_a_removed_cluster_reach_the_rpc_that_waits_there() -
     world.backend(A).is_up = False
     world.start(route_config("a"), *two_clusters())
     _, observer = world.call(wait_for_ready=True)
-    world.say(route_config("b"))
-    world.say(endpoints("a", A, C))
+    world.publish(route_config("b"))
+    world.publish(endpoints("a", A, C))
     world.settle()
-    world.streams(C)[0].answer()
+    world.streams(C)[0].respond()
     assert observer.status == OK
 
 
@@ -424,7 +477,7 @@ def test_committed_stream_does_not_delay_the_second_step() -> None:
     _, observer = world.call()
     [stream] = world.streams(A)
     stream.head()
-    world.say(route_config("b"))
+    world.publish(route_config("b"))
     assert world.children == {"b"}
     assert observer.is_running
     stream.listener.on_message(b"late")
@@ -433,16 +486,16 @@ def test_committed_stream_does_not_delay_the_second_step() -> None:
 
 
 @pytest.mark.spec("A31-39")
-def test_cluster_that_comes_back_in_between_is_kept() -> None:
+def test_cluster_is_kept_when_it_is_routed_to_again_before_its_removal() -> None:
     world = mesh("a")
     world.call()
-    world.say(route_config("b"))
+    world.publish(route_config("b"))
     opened = world.watches.opened.count(("CDS", "a"))
-    world.say(route_config("a"))
-    world.answer_all()
+    world.publish(route_config("a"))
+    world.respond_to_all()
     assert "a" in world.children
-    assert world.watches.opened.count(("CDS", "a")) == opened, "its subscription never ended"
-    assert world.serve() == A
+    assert world.watches.opened.count(("CDS", "a")) == opened, "its subscription ended"
+    assert world.send_rpc() == A
     assert world.backend(A).accepts == 1
 
 
@@ -459,38 +512,38 @@ def test_deleted_cluster_drops_new_and_queued_rpcs(wait_for_ready: bool) -> None
     assert "a" in queued.status.details
     _, late = world.call(wait_for_ready=wait_for_ready)
     assert late.status.code is StatusCode.UNAVAILABLE
-    world.say(route_config("b"))
+    world.publish(route_config("b"))
     assert world.children == {"b"}
     assert world.in_use("a") == 0
     assert world.watches.names(CDS) == {"b"}
 
 
 @pytest.mark.spec("A31-43")
-def test_cluster_that_is_only_unreachable_does_not_drop() -> None:
+def test_rpcs_are_not_dropped_when_a_cluster_resource_is_only_unavailable() -> None:
     world = MeshWorld()
     world.watches.put(CDS, "a", unavailable("no server"))
     world.start(route_config("a"))
     _, plain = world.call()
-    _, patient = world.call(wait_for_ready=True)
+    _, waiting = world.call(wait_for_ready=True)
     assert plain.status.code is StatusCode.UNAVAILABLE
     assert "no server" in plain.status.details
-    assert patient.is_running
-    world.say(*two_clusters())
+    assert waiting.is_running
+    world.publish(*two_clusters())
     world.settle()
-    world.answer_all()
-    assert patient.status == OK
+    world.respond_to_all()
+    assert waiting.status == OK
 
 
 @pytest.mark.spec("A31-44", "A31-32")
-def test_churn_between_two_clusters_loses_nothing() -> None:
+def test_no_rpc_fails_when_routes_alternate_between_two_clusters() -> None:
     world = mesh("a")
     observers = []
     for flip in range(1000):
         observers += [world.call(wait_for_ready=True)[1] for _ in range(5)]
-        world.say(route_config("b" if flip % 2 == 0 else "a"))
+        world.publish(route_config("b" if flip % 2 == 0 else "a"))
         if flip % 3 == 0:
-            world.answer_all()
-    world.answer_all()
+            world.respond_to_all()
+    world.respond_to_all()
     assert {observer.status.code for observer in observers} == {StatusCode.OK}
     assert world.children == {"a"}
     assert (world.in_use("a"), world.in_use("b")) == (1, 0)
@@ -500,8 +553,8 @@ def test_churn_between_two_clusters_loses_nothing() -> None:
 # Timeouts
 
 
-def test_the_table_of_the_seed_row_by_row() -> None:
-    """The rows below, as pairs, so that the whole table stands in one place."""
+def test_timeout_of_a_route_follows_the_table() -> None:
+    """The table whose rows the tests below check end to end."""
     unset, zero = None, 0.0
     table = [
         # max_grpc_timeout, timeout, cap
@@ -515,11 +568,11 @@ def test_the_table_of_the_seed_row_by_row() -> None:
     ]
     for max_grpc_timeout_s, timeout_s, cap_s in table:
         found = action("a", max_grpc_timeout_s=max_grpc_timeout_s, timeout_s=timeout_s)
-        assert route_timeout_s(found, RouteDefaults()) == cap_s
+        assert choose_timeout(found, RouteDefaults()).timeout_s == cap_s
 
 
-def lasts_s(application_s: float | None, **settings: Any) -> float | None:  # noqa: ANN401
-    """How long an RPC lasts that nobody answers; None if an hour is not enough."""
+def duration_s(application_s: float | None, **settings: Any) -> float | None:  # noqa: ANN401
+    """Time until an unanswered RPC ends; None if it is still open after an hour."""
     world = MeshWorld()
     world.start(hosts(host(route("a", **settings))), *two_clusters())
     _, observer = world.call(timeout_s=application_s)
@@ -536,57 +589,61 @@ ANY_TIMEOUT = (None, 5.0, 0.0)
 
 
 @pytest.mark.spec("A31-46", "A31-50")
-def test_row_1() -> None:
-    assert lasts_s(None) == 15.0
+def test_timeout_is_15_s_when_nothing_is_set() -> None:
+    assert duration_s(None) == 15.0
 
 
 @pytest.mark.spec("A31-46", "A31-51")
-def test_row_2() -> None:
-    assert lasts_s(None, timeout_s=10.0) == 10.0
+def test_timeout_is_that_of_the_route() -> None:
+    assert duration_s(None, timeout_s=10.0) == 10.0
 
 
 @pytest.mark.spec("A31-47", "A31-48", "A31-52")
 @pytest.mark.parametrize("timeout_s", ANY_TIMEOUT)
-def test_row_3(timeout_s: float | None) -> None:
-    assert lasts_s(None, max_grpc_timeout_s=0.0, timeout_s=timeout_s) is None
+def test_there_is_no_timeout_when_max_grpc_timeout_is_0(timeout_s: float | None) -> None:
+    assert duration_s(None, max_grpc_timeout_s=0.0, timeout_s=timeout_s) is None
 
 
 @pytest.mark.spec("A31-47", "A31-53")
 @pytest.mark.parametrize("timeout_s", ANY_TIMEOUT)
-def test_row_4(timeout_s: float | None) -> None:
-    assert lasts_s(None, max_grpc_timeout_s=10.0, timeout_s=timeout_s) == 10.0
+def test_timeout_is_max_grpc_timeout(timeout_s: float | None) -> None:
+    assert duration_s(None, max_grpc_timeout_s=10.0, timeout_s=timeout_s) == 10.0
 
 
 @pytest.mark.spec("A31-49", "A31-54")
-def test_row_5() -> None:
-    assert lasts_s(10.0) == 10.0
+def test_timeout_is_that_of_the_application_when_it_is_below_15_s() -> None:
+    assert duration_s(10.0) == 10.0
 
 
 @pytest.mark.spec("A31-49", "A31-55")
-def test_row_6() -> None:
-    assert lasts_s(20.0) == 15.0
+def test_timeout_is_15_s_when_that_of_the_application_is_above() -> None:
+    assert duration_s(20.0) == 15.0
 
 
 @pytest.mark.spec("A31-49", "A31-56")
-def test_row_7() -> None:
-    assert lasts_s(20.0, timeout_s=10.0) == 10.0
+def test_timeout_is_that_of_the_route_when_that_of_the_application_is_above() -> None:
+    assert duration_s(20.0, timeout_s=10.0) == 10.0
 
 
 @pytest.mark.spec("A31-49", "A31-57")
 @pytest.mark.parametrize("timeout_s", ANY_TIMEOUT)
-def test_row_8(timeout_s: float | None) -> None:
-    assert lasts_s(20.0, max_grpc_timeout_s=0.0, timeout_s=timeout_s) == 20.0
+def test_timeout_is_that_of_the_application_when_max_grpc_timeout_is_0(
+    timeout_s: float | None,
+) -> None:
+    assert duration_s(20.0, max_grpc_timeout_s=0.0, timeout_s=timeout_s) == 20.0
 
 
 @pytest.mark.spec("A31-49", "A31-58")
 @pytest.mark.parametrize("timeout_s", ANY_TIMEOUT)
-def test_row_9(timeout_s: float | None) -> None:
-    assert lasts_s(20.0, max_grpc_timeout_s=10.0, timeout_s=timeout_s) == 10.0
+def test_timeout_is_max_grpc_timeout_when_that_of_the_application_is_above(
+    timeout_s: float | None,
+) -> None:
+    assert duration_s(20.0, max_grpc_timeout_s=10.0, timeout_s=timeout_s) == 10.0
 
 
 @pytest.mark.spec("A31-60")
-def test_zero_timeout_alone_is_no_cap() -> None:
-    assert lasts_s(None, timeout_s=0.0) is None
+def test_there_is_no_timeout_when_that_of_the_route_is_0() -> None:
+    assert duration_s(None, timeout_s=0.0) is None
 
 
 @pytest.mark.spec("A31-59")
@@ -613,8 +670,8 @@ def test_deadline_counts_from_the_start_and_covers_retries_and_streams() -> None
 
 
 @pytest.mark.spec("A31-45")
-def test_only_the_two_fields_of_the_seed_matter_in_its_dialect() -> None:
-    """As the control plane says it: grpc_timeout_offset is there and is not looked at."""
+def test_only_timeout_and_max_grpc_timeout_are_used() -> None:
+    """Other duration fields, such as grpc_timeout_offset, are ignored."""
     for fields, cap_s in (
         ({"grpc_timeout_offset": 3}, 15.0),
         ({"grpc_timeout_offset": 3, "timeout": 7}, 7.0),
@@ -622,7 +679,7 @@ def test_only_the_two_fields_of_the_seed_matter_in_its_dialect() -> None:
         ({"idle_timeout": 2, "timeout": 7}, 7.0),
     ):
         found = _parsed_action(fields)
-        assert route_timeout_s(found, RouteDefaults()) == cap_s
+        assert choose_timeout(found, RouteDefaults()).timeout_s == cap_s
         world = MeshWorld()
         routes = hosts(host(Route(path=PathMatcher("prefix", "/"), action=found)))
         world.start(routes, *two_clusters())
@@ -655,10 +712,10 @@ FINAL_TABLE = list(product((None, 0.0, 4.0), (None, 0.0, 6.0), (None, 0.0, 8.0))
 
 
 @pytest.mark.parametrize(("header_max_s", "route_s", "manager_s"), FINAL_TABLE)
-def test_final_table_applies_where_max_stream_duration_is_set(
+def test_max_stream_duration_table_applies_when_it_is_set(
     header_max_s: float | None, route_s: float | None, manager_s: float | None
 ) -> None:
-    """D20: by presence of the message, in the route or in the connection manager."""
+    """D20: presence of the message in the route or in the connection manager decides."""
     is_set = header_max_s is not None or route_s is not None
     found = action(
         "a",
@@ -668,56 +725,58 @@ def test_final_table_applies_where_max_stream_duration_is_set(
         max_stream_duration_s=route_s,
         grpc_timeout_header_max_s=header_max_s,
     )
-    cap_s = route_timeout_s(found, RouteDefaults(manager_s))
+    cap_s = choose_timeout(found, RouteDefaults(manager_s)).timeout_s
     if not is_set and manager_s is None:
-        assert cap_s == 2.0, "the seed's table"
+        assert cap_s == 2.0, "not A31's table"
         return
     first = next(time for time in (header_max_s, route_s, manager_s) if time is not None)
     assert cap_s == (first or float("inf"))
 
 
-def test_default_of_the_seed_can_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_timeout_is_that_of_the_environment_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("GRPC_XDS_DEFAULT_ROUTE_TIMEOUT", "0")
-    assert lasts_s(None) is None
+    assert duration_s(None) is None
     monkeypatch.setenv("GRPC_XDS_DEFAULT_ROUTE_TIMEOUT", "2.5s")
-    assert lasts_s(None) == 2.5
+    assert duration_s(None) == 2.5
 
 
 # ---------------------------------------------------------------------------------------------
-# Listener and routes lost
+# Loss of the listener or the routes
 
 
 @pytest.mark.spec("A74-29", "A74-30")
-def test_lost_listener_fails_new_rpcs_and_holds_patient_ones_until_it_returns() -> None:
+def test_lost_listener_fails_new_rpcs_and_queues_wait_for_ready_rpcs() -> None:
     world = mesh("a")
     _, running = world.call()
     world.remove(LDS, SERVICE)
     assert world.channel.state is State.TRANSIENT_FAILURE
     _, plain = world.call()
-    _, patient = world.call(wait_for_ready=True)
+    _, waiting = world.call(wait_for_ready=True)
     assert plain.status.code is StatusCode.UNAVAILABLE
     assert f'listener "{SERVICE}": does not exist' in plain.status.details
-    assert patient.is_running
-    world.streams(A)[0].answer()
+    assert waiting.is_running
+    world.streams(A)[0].respond()
     assert running.status == OK
-    world.say(listener())
+    world.publish(listener())
     world.settle()
-    world.answer_all()
-    assert patient.status == OK
-    assert world.serve() == A
+    world.respond_to_all()
+    assert waiting.status == OK
+    assert world.send_rpc() == A
 
 
 def test_channel_is_ready_again_when_its_listener_returns() -> None:
     world = mesh("a")
-    assert world.serve() == A
+    assert world.send_rpc() == A
     world.remove(LDS, SERVICE)
-    world.say(listener())
+    world.publish(listener())
     world.settle()
     assert world.channel.state is State.READY
 
 
 @pytest.mark.spec("A74-30")
-def test_listener_that_cannot_be_had_fails_rpcs() -> None:
+def test_rpcs_fail_when_the_listener_is_unavailable() -> None:
     world = MeshWorld()
     world.watches.put(LDS, SERVICE, unavailable("no server"))
     _, observer = world.call()
@@ -725,22 +784,22 @@ def test_listener_that_cannot_be_had_fails_rpcs() -> None:
     assert "no server" in observer.status.details
 
 
-def test_shared_eds_and_renamed_service_keep_serving() -> None:
+def test_connection_is_kept_when_the_eds_service_is_renamed() -> None:
     world = mesh("a")
-    assert world.serve() == A
-    world.say(eds("a", "renamed"), endpoints("renamed", A))
-    assert world.serve() == A
+    assert world.send_rpc() == A
+    world.publish(eds("a", "renamed"), endpoints("renamed", A))
+    assert world.send_rpc() == A
     assert world.backend(A).accepts == 1
 
 
-def test_rpc_that_waits_while_its_cluster_becomes_balanced_by_hash_is_served() -> None:
+def test_waiting_rpc_is_served_when_its_cluster_changes_to_ring_hash() -> None:
     world = MeshWorld()
     world.backend(A).is_up = False
     world.start(route_config("a"), cluster("a"), endpoints("a", A))
     _, waiting = world.call(wait_for_ready=True)
-    world.say(cluster("a", lb_config=({"ring_hash_experimental": {}},)))
+    world.publish(cluster("a", lb_config=({"ring_hash_experimental": {}},)))
     assert waiting.is_running
     world.backend(A).up()
     world.clock.advance(1.0)
-    world.answer_all()
+    world.respond_to_all()
     assert waiting.status == OK

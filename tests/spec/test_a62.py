@@ -2,30 +2,31 @@
 
 from collections import Counter
 from itertools import pairwise
+from typing import cast
 
 import pytest
 
 from proxyless.base import (
     EMPTY_ATTRIBUTES,
     HTTP_PROXY,
+    Endpoint,
     HttpProxy,
     IpAddress,
     Key,
     State,
     ValidationErrors,
 )
-from proxyless.lb import PolicyRegistry
+from proxyless.lb import PolicyRegistry, Update
 from proxyless.lb.policies.pick_first import PickFirstFactory
-from tests.spec.lb_world import (
-    CHANGE,
+from tests.worlds.policies import (
     CONNECTING,
     FAILURE,
     IDLE,
     READY,
     DeadAddresses,
-    FakeSubchannel,
     Name,
-    World,
+    PolicyWorld,
+    ScriptedSubchannel,
     endpoint,
 )
 
@@ -36,12 +37,12 @@ WEIGHT = Key[int]("weight")
 
 
 @pytest.fixture
-def world() -> World:
-    return World(PickFirstFactory())
+def world() -> PolicyWorld:
+    return PolicyWorld(PickFirstFactory())
 
 
-def fail_all(world: World, *names: Name) -> None:
-    """Let the attempts of a pass fail one after the other."""
+def fail_all(world: PolicyWorld, *names: Name) -> None:
+    """Fail the connection attempts of a pass one after the other."""
     for name in names:
         world[name].connecting()
         world[name].fail(f"{name} refused")
@@ -58,7 +59,9 @@ def parse_errors(json: dict[str, object]) -> str:
 
 
 @pytest.mark.spec("A62-01")
-def test_addresses_are_tried_in_order_and_the_first_that_connects_is_used(world: World) -> None:
+def test_addresses_are_tried_in_order_and_the_first_that_connects_is_used(
+    world: PolicyWorld,
+) -> None:
     world.update("a", "b", "c")
     world.expect_requests("a")
     fail_all(world, "a")
@@ -71,7 +74,7 @@ def test_addresses_are_tried_in_order_and_the_first_that_connects_is_used(world:
 
 
 @pytest.mark.spec("A62-01")
-def test_losing_and_untried_subchannels_are_released(world: World) -> None:
+def test_losing_and_untried_subchannels_are_released(world: PolicyWorld) -> None:
     world.update("a", "b", "c")
     world["a"].connecting()
     world.advance(0.25)
@@ -81,7 +84,7 @@ def test_losing_and_untried_subchannels_are_released(world: World) -> None:
 
 
 @pytest.mark.spec("A62-02")
-def test_a_broken_connection_means_idle_until_a_pick(world: World) -> None:
+def test_policy_is_idle_until_a_pick_after_its_connection_broke(world: PolicyWorld) -> None:
     world.update("a", "b")
     fail_all(world, "a")
     world["b"].ready()
@@ -98,7 +101,7 @@ def test_a_broken_connection_means_idle_until_a_pick(world: World) -> None:
 
 
 @pytest.mark.spec("A62-02")
-def test_a_broken_connection_means_idle_until_an_explicit_connect(world: World) -> None:
+def test_policy_is_idle_until_exit_idle_after_its_connection_broke(world: PolicyWorld) -> None:
     world.update("a", "b")
     world["a"].ready()
     world["a"].idle()
@@ -109,7 +112,7 @@ def test_a_broken_connection_means_idle_until_an_explicit_connect(world: World) 
 
 
 @pytest.mark.spec("A62-03")
-def test_a_broken_connection_requests_reresolution_once(world: World) -> None:
+def test_a_broken_connection_requests_reresolution_once(world: PolicyWorld) -> None:
     world.update("a")
     world["a"].ready()
     assert world.reresolutions == 0
@@ -124,7 +127,7 @@ def test_a_broken_connection_requests_reresolution_once(world: World) -> None:
 
 
 @pytest.mark.spec("A62-04")
-def test_when_all_addresses_failed_picks_fail_with_the_last_error(world: World) -> None:
+def test_picks_fail_with_the_last_error_when_all_addresses_failed(world: PolicyWorld) -> None:
     world.update("a", "b")
     fail_all(world, "a", "b")
     world.expect_reports(CONNECTING, FAILURE)
@@ -132,7 +135,7 @@ def test_when_all_addresses_failed_picks_fail_with_the_last_error(world: World) 
 
 
 @pytest.mark.spec("A62-05")
-def test_no_failure_is_reported_before_every_address_failed(world: World) -> None:
+def test_no_failure_is_reported_before_every_address_failed(world: PolicyWorld) -> None:
     world.update("a", "b", "c")
     world["a"].connecting()
     world.advance(0.25)
@@ -143,14 +146,14 @@ def test_no_failure_is_reported_before_every_address_failed(world: World) -> Non
         world[name].fail()
         world.expect_state(CONNECTING)
         world.expect_picker_queues()
-    world["b"].idle()  # Its backoff is over; still a has not failed.
+    world["b"].idle()  # Its backoff is over; a has not failed yet.
     world["a"].fail("a refused")
     world.expect_reports(CONNECTING, FAILURE)
     world.expect_pick_fails("a refused")
 
 
 @pytest.mark.spec("A62-06")
-def test_failure_sticks_whatever_subchannels_do_until_one_is_ready(world: World) -> None:
+def test_policy_stays_in_failure_until_a_subchannel_is_ready(world: PolicyWorld) -> None:
     world.update("a", "b")
     fail_all(world, "a", "b")
     world.expect_reports(CONNECTING, FAILURE)
@@ -165,7 +168,7 @@ def test_failure_sticks_whatever_subchannels_do_until_one_is_ready(world: World)
 
 
 @pytest.mark.spec("A62-07")
-def test_after_backoff_reconnection_needs_no_rpc(world: World) -> None:
+def test_subchannels_reconnect_after_backoff_without_an_rpc(world: PolicyWorld) -> None:
     world.update("a", "b")
     fail_all(world, "a", "b")
     world.take_requests()
@@ -176,7 +179,7 @@ def test_after_backoff_reconnection_needs_no_rpc(world: World) -> None:
 
 
 @pytest.mark.spec("A62-07", "A62-08")
-def test_retrying_has_no_limit(world: World) -> None:
+def test_attempts_are_repeated_without_limit(world: PolicyWorld) -> None:
     network = DeadAddresses(world)
     world.update("a", "b")
     world.advance(10)
@@ -192,8 +195,8 @@ def test_retrying_has_no_limit(world: World) -> None:
 
 
 @pytest.mark.spec("A62-09")
-def test_after_success_a_break_means_idle_and_the_next_failure_takes_a_full_pass(
-    world: World,
+def test_failure_needs_a_full_pass_again_after_a_success(
+    world: PolicyWorld,
 ) -> None:
     world.update("a", "b")
     fail_all(world, "a", "b")
@@ -210,12 +213,12 @@ def test_after_success_a_break_means_idle_and_the_next_failure_takes_a_full_pass
 
 
 @pytest.mark.spec("A62-10")
-def test_a_new_list_in_failure_is_tried_without_leaving_failure(world: World) -> None:
+def test_new_list_is_tried_without_leaving_failure(world: PolicyWorld) -> None:
     world.update("a", "b")
     fail_all(world, "a", "b")
     world.expect_reports(CONNECTING, FAILURE)
     world.take_requests()
-    world.update("b", "c")  # b is in backoff, so the pass goes on to c at once.
+    world.update("b", "c")  # b is in backoff, so c is tried at once.
     world.expect_requests("c")
     world["c"].connecting()
     world.expect_reports()
@@ -225,33 +228,34 @@ def test_a_new_list_in_failure_is_tried_without_leaving_failure(world: World) ->
 
 
 @pytest.mark.spec("A62-10")
-def test_a_new_list_that_is_all_in_backoff_leaves_failure_as_it_is(world: World) -> None:
+def test_policy_stays_in_failure_when_the_whole_new_list_is_in_backoff(world: PolicyWorld) -> None:
     world.update("a", "b")
     fail_all(world, "a", "b")
-    asked = world.reresolutions
+    before = world.reresolutions
     world.update("b", "a")
     world.update("b")
     world.expect_state(FAILURE)
-    assert world.reresolutions == asked  # A resolver that answers at once must not spin.
+    # Otherwise a resolver that answers at once would loop.
+    assert world.reresolutions == before
     world.take_requests()
     world["b"].idle()
     world.expect_requests("b")
 
 
 @pytest.mark.spec("A62-11")
-@pytest.mark.parametrize("trouble", ["empty", "error"])
-def test_failure_for_want_of_addresses_does_not_stick(world: World, trouble: str) -> None:
-    status = world.update() if trouble == "empty" else world.resolver_error("no such host")
+@pytest.mark.parametrize("cause", ["empty", "error"])
+def test_failure_for_lack_of_addresses_is_not_sticky(world: PolicyWorld, cause: str) -> None:
+    status = world.update() if cause == "empty" else world.resolver_error("no such host")
     assert not status.is_ok
     world.expect_reports(FAILURE)
-    world.expect_pick_fails("empty address list" if trouble == "empty" else "no such host")
+    world.expect_pick_fails("empty address list" if cause == "empty" else "no such host")
     world.update("a")
     world.expect_reports(CONNECTING)
     world.expect_requests("a")
 
 
 @pytest.mark.spec("A62-11")
-def test_an_empty_list_takes_the_place_of_a_good_one(world: World) -> None:
+def test_empty_list_replaces_a_good_one(world: PolicyWorld) -> None:
     world.update("a")
     world["a"].ready()
     world.update()
@@ -260,7 +264,7 @@ def test_an_empty_list_takes_the_place_of_a_good_one(world: World) -> None:
 
 
 @pytest.mark.spec("A62-11")
-def test_a_resolver_error_after_a_good_list_changes_nothing(world: World) -> None:
+def test_resolver_error_is_ignored_after_a_good_list(world: PolicyWorld) -> None:
     world.update("a", "b")
     world["a"].ready()
     world.expect_reports(CONNECTING, READY)
@@ -275,7 +279,9 @@ def test_a_resolver_error_after_a_good_list_changes_nothing(world: World) -> Non
 
 
 @pytest.mark.spec("A62-12")
-def test_reresolution_is_requested_at_first_failure_and_after_every_n_more(world: World) -> None:
+def test_reresolution_is_requested_at_first_failure_and_after_every_n_more(
+    world: PolicyWorld,
+) -> None:
     world.update("a", "b", "c")
     fail_all(world, "a", "b")
     assert world.reresolutions == 0
@@ -297,7 +303,7 @@ def test_reresolution_is_requested_at_first_failure_and_after_every_n_more(world
 
 @pytest.mark.spec("A62-19")
 @pytest.mark.parametrize("json", [{}, {"shuffleAddressList": False}, SHUFFLE, {"other": 1}])
-def test_valid_configs(json: dict[str, object]) -> None:
+def test_valid_config_is_accepted(json: dict[str, object]) -> None:
     assert parse_errors(json) == "[]"
 
 
@@ -309,8 +315,8 @@ def test_a_shuffle_flag_that_is_not_a_boolean_is_rejected(value: object) -> None
     assert text.endswith(", wanted a boolean]")
 
 
-def order_of_attempts(world: World, names: str) -> str:
-    """Let everything fail once, and see in which order it was tried."""
+def order_of_attempts(world: PolicyWorld, names: str) -> str:
+    """Fail each address once; return the order of the attempts."""
     tried = ""
     for _ in names:
         [name] = world.take_requests()
@@ -321,8 +327,8 @@ def order_of_attempts(world: World, names: str) -> str:
 
 @pytest.mark.spec("A62-19", "A62-20")
 @pytest.mark.parametrize("config", [{}, {"shuffleAddressList": False}])
-def test_without_shuffling_the_order_is_kept_on_every_update(
-    world: World, config: dict[str, object]
+def test_order_is_kept_on_every_update_when_shuffling_is_off(
+    world: PolicyWorld, config: dict[str, object]
 ) -> None:
     for names in ("abcdefgh", "hgfedcba", "cadbehgf"):
         world.update(*names, config=config)
@@ -331,7 +337,7 @@ def test_without_shuffling_the_order_is_kept_on_every_update(
 
 
 @pytest.mark.spec("A62-21")
-def test_all_orders_are_equally_likely(world: World) -> None:
+def test_all_orders_are_equally_likely_when_shuffling_is_on(world: PolicyWorld) -> None:
     orders: Counter[str] = Counter()
     for _ in range(6000):
         world.update("a", "b", "c", config=SHUFFLE)
@@ -344,7 +350,7 @@ def test_all_orders_are_equally_likely(world: World) -> None:
 @pytest.mark.spec("A62-22")
 @pytest.mark.parametrize("seed", range(5))
 def test_a_list_is_shuffled_once_when_it_is_received(seed: int) -> None:
-    world = World(PickFirstFactory(), seed=seed)
+    world = PolicyWorld(PickFirstFactory(), seed=seed)
     world.update(*"abcdefgh", config=SHUFFLE)
     [first] = world.take_requests()
     for _ in range(5):
@@ -355,7 +361,7 @@ def test_a_list_is_shuffled_once_when_it_is_received(seed: int) -> None:
 
 
 @pytest.mark.spec("A62-22")
-def test_the_next_update_shuffles_afresh(world: World) -> None:
+def test_each_update_is_shuffled_anew(world: PolicyWorld) -> None:
     firsts: set[Name] = set()
     for _ in range(20):
         world.update(*"abcdefgh", config=SHUFFLE)
@@ -364,7 +370,7 @@ def test_the_next_update_shuffles_afresh(world: World) -> None:
 
 
 @pytest.mark.spec("A62-23")
-def test_shuffling_moves_endpoints_not_their_addresses(world: World) -> None:
+def test_shuffling_moves_endpoints_not_their_addresses(world: PolicyWorld) -> None:
     pairs = [("a", "b"), ("c", "d"), ("e", "f"), ("g", "h")]
     orders = set()
     for _ in range(20):
@@ -376,8 +382,24 @@ def test_shuffling_moves_endpoints_not_their_addresses(world: World) -> None:
     assert len(orders) > 5
 
 
+@pytest.mark.spec("A62-23")
+def test_shuffling_does_not_change_the_list_of_the_resolver(world: PolicyWorld) -> None:
+    found = [endpoint((name, f"{name}6")) for name in "abcdefgh"]
+    before = list(found)
+    orders = set()
+    for _ in range(10):
+        config = world.parse(SHUFFLE)
+        world.policy.update(Update(cast("tuple[Endpoint, ...]", found), config))
+        [first] = world.take_requests()
+        orders.add(first)
+        world.update()
+    assert len(orders) > 1, "it is not shuffled"
+    assert found == before
+    assert all(one is other for one, other in zip(found, before, strict=True))
+
+
 @pytest.mark.spec("A62-24")
-def test_a_connection_survives_shuffling(world: World) -> None:
+def test_a_connection_survives_shuffling(world: PolicyWorld) -> None:
     world.update(*"abcdefgh")
     world["a"].ready()
     world.take_requests()
@@ -388,12 +410,13 @@ def test_a_connection_survives_shuffling(world: World) -> None:
     world.expect_pick("a")
 
 
-# The guard's other half, the xDS message, is not here yet; so these do not claim A62-27 and -28.
+# test_xds_validation_clusters.py covers the guard for the xDS message.
 
 
+@pytest.mark.spec("A62-27")
 @pytest.mark.parametrize("value", ["false", "False", "FALSE"])
-def test_the_guard_makes_shuffling_unknown(
-    world: World, monkeypatch: pytest.MonkeyPatch, value: str
+def test_shuffling_is_ignored_when_the_guard_is_false(
+    world: PolicyWorld, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     monkeypatch.setenv(GUARD, value)
     assert parse_errors({"shuffleAddressList": 666}) == "[]"
@@ -402,12 +425,13 @@ def test_the_guard_makes_shuffling_unknown(
     world.expect_state(FAILURE)
     world["a"].idle()
     world["a"].connecting()
-    world.expect_state(FAILURE)  # Sticky all the same: that is not guarded.
+    world.expect_state(FAILURE)  # The guard does not affect sticky TRANSIENT_FAILURE.
 
 
+@pytest.mark.spec("A62-27")
 @pytest.mark.parametrize("value", ["true", "", "anything"])
-def test_the_guard_is_open_unless_it_says_false(
-    world: World, monkeypatch: pytest.MonkeyPatch, value: str
+def test_shuffling_is_honoured_unless_the_guard_is_false(
+    world: PolicyWorld, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     monkeypatch.setenv(GUARD, value)
     assert parse_errors({"shuffleAddressList": 666}) != "[]"
@@ -416,10 +440,10 @@ def test_the_guard_is_open_unless_it_says_false(
 
 
 # ---------------------------------------------------------------------------------------------
-# Decisions of our own
+# Behaviour that no gRFC specifies
 
 
-def test_an_update_without_the_connected_address_means_idle(world: World) -> None:
+def test_policy_is_idle_when_an_update_lacks_the_connected_address(world: PolicyWorld) -> None:
     """Decision D9."""
     world.update("a", "b")
     world["a"].ready()
@@ -433,7 +457,7 @@ def test_an_update_without_the_connected_address_means_idle(world: World) -> Non
     world.expect_requests("b")
 
 
-def test_changed_attributes_do_not_cost_the_connection(world: World) -> None:
+def test_connection_is_kept_when_attributes_change(world: PolicyWorld) -> None:
     world.update("a", "b")
     world["a"].ready()
     world.take_requests()
@@ -444,21 +468,21 @@ def test_changed_attributes_do_not_cost_the_connection(world: World) -> None:
     assert world["a"].attributes.get(WEIGHT) == 2
 
 
-def renewed(world: World) -> tuple[FakeSubchannel, FakeSubchannel]:
+def renewed(world: PolicyWorld) -> tuple[ScriptedSubchannel, ScriptedSubchannel]:
     """The selected subchannel of an address whose attributes have changed, and the new one."""
     world.update("a", "b")
     world["a"].ready()
-    # The attributes are part of what makes a connection.
+    # Changed attributes need another subchannel.
     world.share("a", IDLE)
     world.update(endpoint("a", EMPTY_ATTRIBUTES.with_(WEIGHT, 2)), "b")
     world.expect_reports(CONNECTING, READY)
     world.expect_requests("a", "a")
-    old, new = world.live
+    old, new = world.subchannels
     return old, new
 
 
-def test_a_connection_for_changed_attributes_replaces_the_old_one_when_it_is_there(
-    world: World,
+def test_connection_for_changed_attributes_replaces_the_old_one_when_it_is_ready(
+    world: PolicyWorld,
 ) -> None:
     old, new = renewed(world)
     new.connecting()
@@ -478,19 +502,19 @@ def test_a_connection_for_changed_attributes_replaces_the_old_one_when_it_is_the
     world.expect_subchannels()
 
 
-def test_attributes_that_change_again_count_as_they_are_now(world: World) -> None:
+def test_newest_attributes_are_used_when_they_change_again(world: PolicyWorld) -> None:
     _, second = renewed(world)
     heavier = endpoint("a", EMPTY_ATTRIBUTES.with_(WEIGHT, 3))
-    # Another address has come, and what is under way goes on.
+    # A new address does not interrupt the attempt under way.
     world.update(endpoint("a", second.attributes), "b", "c")
-    assert second in world.live
+    assert second in world.subchannels
     world.expect_requests()
     world.update(heavier, "b", "c")
-    assert second not in world.live
+    assert second not in world.subchannels
     world.expect_requests("a")
-    old, third = world.live
+    old, third = world.subchannels
     assert third.attributes.get(WEIGHT) == 3
-    # As they were at first.
+    # The first attributes again.
     world.update("a", "b", "c")
     assert world["a"] is old
     world.expect_requests()
@@ -498,12 +522,12 @@ def test_attributes_that_change_again_count_as_they_are_now(world: World) -> Non
 
 
 @pytest.mark.parametrize("state", [IDLE, CONNECTING, FAILURE])
-def test_a_connection_that_is_lost_before_it_is_replaced_is_lost(
-    world: World, state: State
+def test_replacement_is_released_when_the_old_connection_is_lost(
+    world: PolicyWorld, state: State
 ) -> None:
-    """One that goes on by itself is no reason to rest (A105)."""
+    """pick_first becomes IDLE only if the lost subchannel is IDLE (A105)."""
     old, new = renewed(world)
-    CHANGE[state](old)
+    old.become(state)
     assert (old.is_released, new.is_released) == (True, True)
     if state is IDLE:
         world.expect_reports(IDLE)
@@ -514,7 +538,7 @@ def test_a_connection_that_is_lost_before_it_is_replaced_is_lost(
         assert world["a"].attributes.get(WEIGHT) == 2
 
 
-def test_nothing_is_left_of_a_connection_that_was_to_replace_another(world: World) -> None:
+def test_replacement_is_released_when_the_policy_is_closed(world: PolicyWorld) -> None:
     _, new = renewed(world)
     world.policy.reset_backoff()
     assert new.backoff_resets == 1
@@ -522,15 +546,15 @@ def test_nothing_is_left_of_a_connection_that_was_to_replace_another(world: Worl
     world.expect_subchannels()
 
 
-def test_an_update_without_the_address_ends_its_replacement_too(world: World) -> None:
+def test_replacement_is_released_when_an_update_lacks_its_address(world: PolicyWorld) -> None:
     renewed(world)
     world.update("b")
     world.expect_reports(IDLE)
     world.expect_subchannels()
 
 
-def test_another_proxy_is_for_the_next_connection(world: World) -> None:
-    """Decision D41: names of proxies have other addresses whenever they are looked up."""
+def test_changed_proxy_is_used_by_the_next_connection(world: PolicyWorld) -> None:
+    """Decision D41: a lookup of the proxy's name may return other addresses each time."""
     proxies = [HttpProxy(IpAddress("10.9.9.9", port)) for port in (1, 2)]
     first, second = (endpoint("a", EMPTY_ATTRIBUTES.with_(HTTP_PROXY, each)) for each in proxies)
     world.update(first)
@@ -545,7 +569,7 @@ def test_another_proxy_is_for_the_next_connection(world: World) -> None:
     assert world["a"].attributes == second.attributes
 
 
-def test_changed_attributes_reach_a_shared_connection(world: World) -> None:
+def test_changed_attributes_reach_a_shared_connection(world: PolicyWorld) -> None:
     world.update("a", "b")
     world["a"].ready()
     world.share("a", READY)

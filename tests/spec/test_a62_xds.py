@@ -1,13 +1,13 @@
-"""A62 where it needs xDS: pick_first as the policy of a cluster, and under an aggregate."""
+"""A62 with xDS: pick_first as the policy of a cluster, and below an aggregate."""
 
 from __future__ import annotations
 
 import pytest
 
-from proxyless.base import State, StatusCode
+from proxyless.base import OK, State, StatusCode
 from proxyless.channel.options import IDLE_TIMEOUT_S
-from tests.spec.mesh_world import MeshWorld, spying
-from tests.spec.xds_world import (
+from tests.worlds.meshes import MeshWorld, spying
+from tests.worlds.xds_resources import (
     aggregate,
     cluster,
     dns,
@@ -23,7 +23,7 @@ GUARD = "GRPC_EXPERIMENTAL_PICKFIRST_LB_CONFIG"
 
 
 @pytest.mark.spec("A62-14")
-def test_dead_dns_before_live_eds_stays_on_the_second_cluster() -> None:
+def test_rpcs_stay_on_the_second_leaf_when_the_first_cannot_connect() -> None:
     world = MeshWorld()
     world.backend(A).is_up = world.backend(B).is_up = False
     world.start(
@@ -33,19 +33,37 @@ def test_dead_dns_before_live_eds_stays_on_the_second_cluster() -> None:
         cluster("alive"),
         endpoints("alive", C),
     )
-    world.dns.answer("backend.example:80", A, B)
+    world.dns.respond("backend.example:80", A, B)
     world.settle()
     for _ in range(50):
-        assert world.serve() == C
+        assert world.send_rpc() == C
         assert world.channel.state is State.READY
-        # The dead ones are tried again and again, and never take an RPC.
+        # Attempts to the dead addresses are repeated, and RPCs never use them.
         world.backend(A).up()
         world.backend(A).is_up = False
         world.clock.advance(2.0)
 
 
+@pytest.mark.spec("A62-04")
+def test_rpcs_fail_and_wait_for_ready_ones_stay_queued_when_all_addresses_failed() -> None:
+    world = MeshWorld()
+    world.backend(A).is_up = world.backend(B).is_up = False
+    world.start(route_config("a"), cluster("a", lb_config=PICK_FIRST), endpoints("a", A, B))
+    world.clock.advance(1.0)
+    _, failing = world.call()
+    assert failing.status.code is StatusCode.UNAVAILABLE
+    assert f"{B}: connection refused" in failing.status.details
+    _, waiting = world.call(wait_for_ready=True)
+    world.clock.advance(10.0)
+    assert waiting.is_running
+    world.backend(B).up()
+    world.settle()
+    world.respond_to_all()
+    assert waiting.status == OK
+
+
 @pytest.mark.spec("A62-26")
-def test_pick_first_sees_all_localities_of_a_priority_as_one_list() -> None:
+def test_pick_first_gets_all_localities_of_a_priority_as_one_list() -> None:
     names = ("weighted_target_experimental", "xds_wrr_locality_experimental", "pick_first")
     registries, spies = spying(*names)
     world = MeshWorld(registries)
@@ -54,7 +72,7 @@ def test_pick_first_sees_all_localities_of_a_priority_as_one_list() -> None:
         cluster("a", lb_config=PICK_FIRST),
         prioritized("a", [locality("x", A, B), locality("y", C, weight=9)], [locality("z", D)]),
     )
-    assert {world.serve() for _ in range(10)} == {A}
+    assert {world.send_rpc() for _ in range(10)} == {A}
     assert spies["weighted_target_experimental"].created == []
     assert spies["xds_wrr_locality_experimental"].created == []
     found = spies["pick_first"].updates[0].endpoints
@@ -65,13 +83,13 @@ def test_pick_first_sees_all_localities_of_a_priority_as_one_list() -> None:
     world.clock.advance(1.0)
     world.call(wait_for_ready=True)
     world.clock.advance(1.0)
-    world.answer_all()
-    assert world.serve() == C, "across localities"
+    world.respond_to_all()
+    assert world.send_rpc() == C, "only one locality is used"
 
 
 @pytest.mark.spec("A62-28")
 @pytest.mark.parametrize("value", [None, "true", "false"])
-def test_guard_has_no_say_in_sticky_failure_and_idle_timeout(
+def test_guard_does_not_affect_sticky_failure_and_idle_timeout(
     value: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(GUARD, raising=False)
@@ -81,7 +99,7 @@ def test_guard_has_no_say_in_sticky_failure_and_idle_timeout(
     world.backend(A).is_up = False
     world.start(route_config("a"), cluster("a", lb_config=PICK_FIRST), endpoints("a", A))
     world.clock.advance(1.0)
-    # Sticky: it goes on connecting, and RPCs fail meanwhile instead of waiting.
+    # TRANSIENT_FAILURE is sticky: RPCs fail instead of waiting while it reconnects.
     world.backend(A).up()
     world.backend(A).connect = lambda: None  # type: ignore[method-assign]
     world.settle()
@@ -90,6 +108,6 @@ def test_guard_has_no_say_in_sticky_failure_and_idle_timeout(
     del world.backend(A).connect
     world.backend(A).connect()
     world.settle()
-    assert world.serve() == A
+    assert world.send_rpc() == A
     world.clock.advance(IDLE_TIMEOUT_S + 1.0)
     assert world.channel.state is State.IDLE

@@ -1,4 +1,4 @@
-"""A74, the policies' part: cds, the names of its children, what it is told and what it says."""
+"""A74, policies: cds, the names of its children, its updates and its reports."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from proxyless.xds.config.attributes import (
     XDS_CONFIG,
 )
 from proxyless.xds.lb.cds import CdsFactory
-from proxyless.xds.lb.cds.child_names import ChildNumbers, assign_numbers, child_name
 from proxyless.xds.lb.cds.policy import CdsConfig
+from proxyless.xds.lb.cds.priority_children import ChildNumbers, assign_numbers, child_name
 from proxyless.xds.resources import (
     ClusterSpecifierPlugin,
     DropCategory,
@@ -45,10 +45,9 @@ from proxyless.xds.resources import (
     RouteAction,
     RouteConfiguration,
 )
-from tests.spec.mesh_world import MeshWorld, spying
-from tests.spec.xds_world import (
-    CDS,
-    EDS,
+from tests.worlds.meshes import MeshWorld, spying
+from tests.worlds.xds_dependencies import CDS, EDS
+from tests.worlds.xds_resources import (
     aggregate,
     cluster,
     dns,
@@ -66,14 +65,14 @@ A, B, C = "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"
 
 
 def mesh(registries: Registries | None = None) -> MeshWorld:
-    """One route to cluster a at A."""
+    """A channel with one route to cluster a at A."""
     world = MeshWorld(registries)
     world.start(route_config("a"), cluster("a"), endpoints("a", A))
     return world
 
 
 def plugin_routes(*, name: str = "dynamic", routed: str = "a") -> RouteConfiguration:
-    """A route whose cluster a plugin decides: always the cluster of that name; and a plain one."""
+    """A route whose plugin chooses the cluster of this name, and a plain route."""
     lb_config = ({"cds_experimental": {"cluster": name, "isDynamic": True}},)
     to_plugin = RouteAction(choice=PluginChoice("plugin"))
     routes = (Route(path=PathMatcher("prefix", "/dynamic."), action=to_plugin), route(routed))
@@ -82,7 +81,7 @@ def plugin_routes(*, name: str = "dynamic", routed: str = "a") -> RouteConfigura
 
 
 # ---------------------------------------------------------------------------------------------
-# What reaches the policies
+# Updates of the policies
 
 
 @pytest.mark.spec("A74-41", "A74-42")
@@ -90,7 +89,7 @@ def test_config_and_subscriptions_reach_the_policies_as_attributes() -> None:
     registries, spies = spying("cds_experimental")
     world = mesh(registries)
     update = spies["cds_experimental"].updates[-1]
-    assert update.config == CdsConfig("a"), "the JSON config has only the name"
+    assert update.config == CdsConfig("a"), "the JSON config has more than the name"
     config = update.attributes.get(XDS_CONFIG)
     assert config is not None
     assert list(config.clusters) == ["a"]
@@ -111,7 +110,7 @@ def test_policies_start_no_watch() -> None:
         *(cluster(name) for name in "ab"),
         *(endpoints(name, A) for name in "ab"),
     )
-    assert len(spies["cds_experimental"].alive) == 3, "the second leaf is not needed yet"
+    assert len(spies["cds_experimental"].alive) == 3, "top, a, and the first leaf of top"
     for name in ("top", "a", "b"):
         assert world.watches.count(CDS, name) == 1
     assert world.watches.count(EDS, "a") == 1
@@ -119,8 +118,32 @@ def test_policies_start_no_watch() -> None:
     assert client is not None
 
 
+@pytest.mark.spec("A74-14")
+def test_rpcs_fail_until_an_aggregate_without_a_leaf_is_fixed() -> None:
+    world = MeshWorld()
+    world.start(route_config("top"), aggregate("top", "other"), aggregate("other", "top"))
+    _, observer = world.call()
+    assert observer.status.code is StatusCode.UNAVAILABLE
+    assert 'cluster "top"' in observer.status.details
+    world.publish(aggregate("other", "leaf"), cluster("leaf"), endpoints("leaf", A))
+    assert world.send_rpc() == A
+
+
+@pytest.mark.spec("A74-32")
+def test_rpcs_fail_when_the_routes_have_no_virtual_host_for_the_authority_any_more() -> None:
+    world = mesh()
+    assert world.send_rpc() == A
+    elsewhere = host(route("a"), domains=("elsewhere",))
+    world.publish(RouteConfiguration(name="routes", virtual_hosts=(elsewhere,)))
+    _, observer = world.call()
+    assert observer.status.code is StatusCode.UNAVAILABLE
+    assert 'has no virtual host for "orders"' in observer.status.details
+    world.publish(route_config("a"))
+    assert world.send_rpc() == A
+
+
 @pytest.mark.spec("A74-65")
-def test_xds_cluster_resolver_does_not_exist() -> None:
+def test_xds_cluster_resolver_policy_is_not_registered() -> None:
     registry = Registries().policies
     errors = ValidationErrors()
     assert parse_policy_list([{"xds_cluster_resolver_experimental": {}}], errors, registry) is None
@@ -133,19 +156,19 @@ def test_xds_cluster_resolver_does_not_exist() -> None:
 
 
 @pytest.mark.spec("A74-38", "A74-39")
-def test_cluster_without_endpoints_fails_and_says_why() -> None:
+def test_rpcs_fail_with_the_resolution_note_when_a_cluster_has_no_endpoints() -> None:
     world = MeshWorld()
     world.watches.put(EDS, "a", unavailable("bad priorities"))
     world.start(route_config("a"), cluster("a"))
     _, observer = world.call()
     assert observer.status.code is StatusCode.UNAVAILABLE
     assert 'endpoints "a": bad priorities' in observer.status.details
-    world.say(endpoints("a", A))
-    assert world.serve() == A
+    world.publish(endpoints("a", A))
+    assert world.send_rpc() == A
 
 
-@pytest.mark.spec("A74-38", "A32-03")
-def test_everything_dropped_works_without_endpoints_and_is_ready() -> None:
+@pytest.mark.spec("A74-38", "A32-10")
+def test_cluster_without_endpoints_is_ready_when_all_rpcs_are_dropped() -> None:
     world = MeshWorld()
     drops = (DropCategory("throttle", 1_000_000),)
     world.start(route_config("a"), cluster("a"), endpoints("a", drops=drops))
@@ -167,15 +190,15 @@ def test_aggregate_fails_over_past_a_leaf_without_endpoints() -> None:
         cluster("a"),
         endpoints("a", A),
     )
-    assert world.serve() == A
+    assert world.send_rpc() == A
 
 
 @pytest.mark.spec("A74-39")
-def test_note_is_in_the_status_of_a_cluster_that_cannot_be_reached() -> None:
+def test_resolution_note_is_in_the_status_when_a_cluster_cannot_be_reached() -> None:
     world = MeshWorld()
     world.backend(A).is_up = False
     world.start(route_config("a"), cluster("a"), endpoints("a", A))
-    world.watches.trouble(CDS, "a", unavailable("NACKed by this client"))
+    world.watches.publish_ambient_error(CDS, "a", unavailable("NACKed by this client"))
     world.clock.advance(1.0)
     _, observer = world.call()
     assert observer.status.code is StatusCode.UNAVAILABLE
@@ -183,7 +206,7 @@ def test_note_is_in_the_status_of_a_cluster_that_cannot_be_reached() -> None:
 
 
 @pytest.mark.spec("A74-40")
-def test_leaf_in_error_does_not_fail_rpcs_while_another_serves() -> None:
+def test_rpcs_do_not_fail_when_one_leaf_is_in_error_and_another_serves() -> None:
     world = MeshWorld()
     world.start(
         route_config("top"),
@@ -192,15 +215,15 @@ def test_leaf_in_error_does_not_fail_rpcs_while_another_serves() -> None:
         endpoints("x", B),
         endpoints("a", A),
     )
-    assert world.serve() == B
+    assert world.send_rpc() == B
     world.remove(CDS, "x")
-    assert world.serve() == A
-    world.say(cluster("x"))
-    assert world.serve() == B
+    assert world.send_rpc() == A
+    world.publish(cluster("x"))
+    assert world.send_rpc() == B
 
 
 @pytest.mark.spec("A74-33", "A74-57", "A54-02")
-def test_cluster_in_error_fails_its_own_rpcs_only_and_recovers() -> None:
+def test_cluster_in_error_fails_only_its_own_rpcs_and_recovers() -> None:
     registries, spies = spying("xds_cluster_impl_experimental")
     world = MeshWorld(registries)
     world.watches.put(CDS, "b", unavailable("bad"))
@@ -208,26 +231,26 @@ def test_cluster_in_error_fails_its_own_rpcs_only_and_recovers() -> None:
         name="routes", virtual_hosts=(host(route("b", "/to.B/"), route("a")),)
     )
     world.start(routes, cluster("a"), endpoints("a", A))
-    assert world.serve() == A
+    assert world.send_rpc() == A
     _, observer = world.call("/to.B/Method")
     assert observer.status.code is StatusCode.UNAVAILABLE
     assert 'cluster "b": bad' in observer.status.details
-    world.say(cluster("b"), endpoints("b", B))
-    assert world.serve("/to.B/Method") == B
+    world.publish(cluster("b"), endpoints("b", B))
+    assert world.send_rpc("/to.B/Method") == B
     assert len(spies["xds_cluster_impl_experimental"].alive) == 2
     world.remove(CDS, "b")
-    assert len(spies["xds_cluster_impl_experimental"].alive) == 1, "the child is dropped"
-    world.say(cluster("b"))
-    assert world.serve("/to.B/Method") == B
+    assert len(spies["xds_cluster_impl_experimental"].alive) == 1, "the child is not closed"
+    world.publish(cluster("b"))
+    assert world.send_rpc("/to.B/Method") == B
 
 
 # ---------------------------------------------------------------------------------------------
-# The config of cds, dynamic clusters
+# The config of cds, and dynamic clusters
 
 
 @pytest.mark.spec("A74-52")
 @pytest.mark.parametrize("spelling", ["isDynamic", "is_dynamic"])
-def test_config_has_a_cluster_and_a_flag(spelling: str) -> None:
+def test_config_of_cds_has_a_cluster_and_a_dynamic_flag(spelling: str) -> None:
     registry = Registries().policies
     errors = ValidationErrors()
     factory = CdsFactory()
@@ -240,30 +263,30 @@ def test_config_has_a_cluster_and_a_flag(spelling: str) -> None:
     assert "field:cluster error:is missing or empty" in str(errors)
 
 
-@pytest.mark.spec("A74-53", "A74-54", "A74-55", "A74-43")
-def test_dynamic_cluster_is_subscribed_once_until_its_policy_is_gone() -> None:
+@pytest.mark.spec("A74-53", "A74-55", "A74-43")
+def test_dynamic_cluster_is_subscribed_once_until_its_policy_is_closed() -> None:
     world = MeshWorld()
     world.start(plugin_routes(), cluster("a"), endpoints("a", A))
     assert "dynamic" in world.watches.names(CDS)
     _, waiting = world.call("/dynamic.Service/Method")
-    assert waiting.is_running, "CONNECTING until it is known"
+    assert waiting.is_running, "the cluster has not been received"
     for address in (B, A):
-        world.say(endpoints("a", address))
+        world.publish(endpoints("a", address))
     assert world.resolver._manager._subscribed["dynamic"] == 1  # type: ignore[union-attr]  # noqa: SLF001
-    world.say(cluster("dynamic"), endpoints("dynamic", C))
+    world.publish(cluster("dynamic"), endpoints("dynamic", C))
     world.settle()
-    world.answer_all()
+    world.respond_to_all()
     assert waiting.status == OK
     world.remove(CDS, "dynamic")
     assert "dynamic" in world.watches.names(CDS)
     # The plugin's child is retained by the cluster manager before it is destroyed.
-    world.say(route_config("a"))
+    world.publish(route_config("a"))
     world.clock.advance(15 * 60.0)
     assert "dynamic" not in world.watches.names(CDS)
 
 
 @pytest.mark.spec("A74-55")
-def test_update_that_does_not_know_a_dynamic_cluster_leaves_the_child_alone() -> None:
+def test_child_is_kept_when_an_update_lacks_the_dynamic_cluster() -> None:
     helper = FakeHelper(registry=Registries().policies)
     policy = CdsFactory().create(helper)
     config = CdsConfig("d", is_dynamic=True)
@@ -281,27 +304,41 @@ def test_update_that_does_not_know_a_dynamic_cluster_leaves_the_child_alone() ->
     assert subscriptions.released == ["d"]
 
 
+@pytest.mark.spec("A74-54")
+def test_subscription_of_a_dynamic_cluster_is_released_only_by_close() -> None:
+    policy = CdsFactory().create(FakeHelper(registry=Registries().policies))
+    config, subscriptions = CdsConfig("d", is_dynamic=True), _Subscriptions()
+    failed = ClusterError(unavailable("rejected"))
+    gone = ClusterError(Status(StatusCode.UNAVAILABLE, "does not exist"), does_not_exist=True)
+    for value in (None, _entry("d"), failed, _entry("d"), gone, None, _entry("d")):
+        clusters = {} if value is None else {"d": value}
+        policy.update(Update((), config, _attributes(clusters, subscriptions)))
+        assert (subscriptions.taken, subscriptions.released) == (["d"], [])
+    policy.close()
+    assert subscriptions.released == ["d"]
+
+
 @pytest.mark.spec("A74-53", "A74-54")
 def test_dynamic_cluster_is_subscribed_when_it_is_only_a_leaf() -> None:
-    """D46: what the aggregate knows about it is used at once, and does not end with that."""
+    """D46: the data of the leaf is used at once, and kept when the aggregate changes."""
     world = MeshWorld()
     world.start(
         plugin_routes(name="leaf", routed="all"),
         *(aggregate("all", "leaf"), cluster("leaf"), endpoints("leaf", A)),
         *(cluster("other"), endpoints("other", B)),
     )
-    assert world.serve("/dynamic.Service/Method") == A
+    assert world.send_rpc("/dynamic.Service/Method") == A
     for address in (C, A):
-        world.say(endpoints("other", address))
+        world.publish(endpoints("other", address))
     assert world.resolver._manager._subscribed["leaf"] == 1  # type: ignore[union-attr]  # noqa: SLF001
     opened = world.watches.opened.count(("CDS", "leaf"))
-    world.say(aggregate("all", "other"))
-    assert world.serve("/dynamic.Service/Method") == A
-    assert world.watches.opened.count(("CDS", "leaf")) == opened, "its watch never ended"
-    world.say(endpoints("leaf", B))
-    assert world.serve("/dynamic.Service/Method") == B
+    world.publish(aggregate("all", "other"))
+    assert world.send_rpc("/dynamic.Service/Method") == A
+    assert world.watches.opened.count(("CDS", "leaf")) == opened, "its watch ended"
+    world.publish(endpoints("leaf", B))
+    assert world.send_rpc("/dynamic.Service/Method") == B
     # The plugin's child is retained by the cluster manager before it is destroyed.
-    world.say(route_config("all"))
+    world.publish(route_config("all"))
     world.clock.advance(15 * 60.0)
     assert "leaf" not in world.watches.names(CDS)
 
@@ -310,8 +347,8 @@ def test_dynamic_cluster_is_subscribed_when_it_is_only_a_leaf() -> None:
 def test_leaf_is_not_subscribed_when_it_is_not_dynamic() -> None:
     world = MeshWorld()
     world.start(route_config("all"), aggregate("all", "leaf"), cluster("leaf"))
-    world.say(endpoints("leaf", A))
-    assert world.serve() == A
+    world.publish(endpoints("leaf", A))
+    assert world.send_rpc() == A
     assert set(world.resolver._manager._subscribed) == {"all"}  # type: ignore[union-attr]  # noqa: SLF001
 
 
@@ -319,17 +356,17 @@ def test_leaf_is_not_subscribed_when_it_is_not_dynamic() -> None:
 def test_dynamic_cluster_is_subscribed_when_plugin_names_another_one() -> None:
     world = MeshWorld()
     world.start(plugin_routes(name="one"), cluster("a"), endpoints("a", A))
-    world.say(cluster("one"), endpoints("one", B))
-    assert world.serve("/dynamic.Service/Method") == B
-    world.say(plugin_routes(name="two"))
+    world.publish(cluster("one"), endpoints("one", B))
+    assert world.send_rpc("/dynamic.Service/Method") == B
+    world.publish(plugin_routes(name="two"))
     assert world.watches.names(CDS) == {"a", "two"}
-    world.say(cluster("two"), endpoints("two", C))
+    world.publish(cluster("two"), endpoints("two", C))
     world.settle()
-    assert world.serve("/dynamic.Service/Method") == C
+    assert world.send_rpc("/dynamic.Service/Method") == C
 
 
 @pytest.mark.spec("A74-56")
-def test_absent_cluster_that_is_not_dynamic_fails_clearly_and_recovers() -> None:
+def test_policy_fails_until_its_cluster_is_in_the_config_when_not_dynamic() -> None:
     helper = FakeHelper(registry=Registries().policies)
     policy = CdsFactory().create(helper)
     policy.update(Update((), CdsConfig("d"), _attributes({})))
@@ -341,7 +378,7 @@ def test_absent_cluster_that_is_not_dynamic_fails_clearly_and_recovers() -> None
 
 
 class _Subscriptions:
-    """Who subscribed to what."""
+    """Records subscriptions and releases."""
 
     def __init__(self) -> None:
         self.taken: list[str] = []
@@ -372,7 +409,7 @@ def _attributes(clusters: dict[str, Any], subscriptions: Any = None) -> Any:  # 
 
 
 # ---------------------------------------------------------------------------------------------
-# The priority policy below
+# The priority policy below cds
 
 
 @pytest.mark.spec("A74-58", "A37-04")
@@ -385,7 +422,7 @@ def test_priority_has_one_child_per_priority_highest_first() -> None:
         prioritized("a", [locality("x", A)], [locality("y", B)]),
         dns("named", "backend.example"),
     )
-    world.dns.answer("backend.example:80", C)
+    world.dns.respond("backend.example:80", C)
     world.settle()
     configs: list[Any] = [update.config for update in spies["priority_experimental"].updates]
     eds_config = next(each for each in configs if len(each.priorities) == 2)
@@ -430,7 +467,7 @@ def numbers(*updates: str) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.spec("A74-60", "A74-61")
-def test_table_of_child_numbers() -> None:
+def test_child_numbers_follow_the_localities() -> None:
     assert numbers("ab cd", "ab e") == [(0, 1), (0, 2)]
     assert numbers("ab cd", "c ab") == [(0, 1), (1, 0)]
     assert numbers("ab cd", "abc d", "ab cd") == [(0, 1), (0, 1), (0, 1)]
@@ -438,25 +475,25 @@ def test_table_of_child_numbers() -> None:
 
 
 @pytest.mark.spec("A74-60")
-def test_child_numbers_stay_when_a_locality_stands_in_two_priorities() -> None:
+def test_child_numbers_are_stable_when_a_locality_is_in_two_priorities() -> None:
     assert numbers("a a", "a a", "a a") == [(0, 1), (0, 1), (0, 1)]
-    assert numbers("a ab", "b a") == [(0, 1), (1, 0)], "no child is new"
+    assert numbers("a ab", "b a") == [(0, 1), (1, 0)], "a new child"
     assert numbers("a a", "c a a") == [(0, 1), (2, 0, 1)]
     assert numbers("ab ac", "ac ab") == [(0, 1), (0, 1)], "a decides, in order of priorities"
     assert numbers("a a", "a", "a a") == [(0, 1), (0,), (0, 2)]
 
 
 @pytest.mark.spec("A74-60")
-def test_first_locality_in_sorted_order_decides_however_they_are_listed() -> None:
+def test_child_number_is_that_of_the_first_locality_in_sorted_order() -> None:
     assert numbers("ab cd", "da") == numbers("ab cd", "ad") == [(0, 1), (0,)]
 
 
 @pytest.mark.spec("A74-62")
-def test_dropped_number_is_never_handed_out_again() -> None:
+def test_child_number_is_never_reused() -> None:
     assert numbers("a b", "a", "a c", "a", "a b") == [(0, 1), (0,), (0, 2), (0,), (0, 3)]
 
 
-def test_cluster_that_stays_without_localities_keeps_its_child() -> None:
+def test_child_number_is_kept_while_a_cluster_has_no_localities() -> None:
     first = assign_numbers(ChildNumbers(), [()])
     again = assign_numbers(first, [()])
     assert first.numbers == again.numbers == (0,)
@@ -465,40 +502,40 @@ def test_cluster_that_stays_without_localities_keeps_its_child() -> None:
 
 
 @pytest.mark.spec("A74-63")
-def test_names_include_the_cluster() -> None:
+def test_child_name_includes_the_cluster() -> None:
     assert child_name("a", 0) != child_name("b", 0)
     assert "a" in child_name("a", 0)
 
 
 @pytest.mark.spec("A74-60")
-def test_localities_that_move_keep_their_connections() -> None:
+def test_connection_is_kept_when_its_locality_moves_to_another_priority() -> None:
     world = MeshWorld()
     world.start(
         route_config("a"), cluster("a"), prioritized("a", [locality("x", A)], [locality("y", B)])
     )
-    assert world.serve() == A
-    world.say(prioritized("a", [locality("z", C)], [locality("x", A)]))
+    assert world.send_rpc() == A
+    world.publish(prioritized("a", [locality("z", C)], [locality("x", A)]))
     world.settle()
-    assert world.serve() == C
+    assert world.send_rpc() == C
     world.backend(C).down()
     world.clock.advance(1.0)
-    assert world.serve() == A
+    assert world.send_rpc() == A
     assert world.backend(A).accepts == 1
 
 
 @pytest.mark.spec("A74-60")
-def test_children_do_not_accumulate_when_a_locality_stands_in_two_priorities() -> None:
+def test_children_do_not_accumulate_when_a_locality_is_in_two_priorities() -> None:
     registries, spies = spying("round_robin")
     world = MeshWorld(registries)
     twice = [locality("x", A)], [locality("x", B)]
     world.backend(A).is_up = False
     world.start(route_config("a"), cluster("a"), prioritized("a", *twice))
-    assert world.serve() == B
+    assert world.send_rpc() == B
     for weight in range(2, 62):
         twice = [locality("x", A, weight=weight)], [locality("x", B, weight=weight)]
-        world.say(prioritized("a", *twice))
+        world.publish(prioritized("a", *twice))
         world.clock.advance(1.0)
-        assert world.serve() == B
+        assert world.send_rpc() == B
         assert len(spies["round_robin"].alive) == 2
         assert [len(world.backend(each).handles) for each in (A, B)] == [1, 1]
     assert len(spies["round_robin"].created) == 2
@@ -506,21 +543,44 @@ def test_children_do_not_accumulate_when_a_locality_stands_in_two_priorities() -
 
 
 @pytest.mark.spec("RR-10")
-def test_old_endpoints_take_no_rpcs_when_their_locality_is_listed_again_with_others() -> None:
+def test_old_endpoints_get_no_rpcs_when_their_locality_returns_with_others() -> None:
     by_locality: dict[str, object] = {
         "xds_wrr_locality_experimental": {"childPolicy": [{"round_robin": {}}]}
     }
     both = prioritized("a", [locality("x", A), locality("y", B)])
     world = MeshWorld()
     world.start(route_config("a"), cluster("a", lb_config=(by_locality,)), both)
-    assert {world.serve() for _ in range(20)} == {A, B}
-    world.say(prioritized("a", [locality("x", A)]))
-    assert {world.serve() for _ in range(20)} == {A}
-    # The child of the locality is retained, with its connection; and the new endpoint hangs.
+    assert {world.send_rpc() for _ in range(20)} == {A, B}
+    world.publish(prioritized("a", [locality("x", A)]))
+    assert {world.send_rpc() for _ in range(20)} == {A}
+    # The locality's child is retained with its connection; the new endpoint does not connect.
     world.clock.advance(300.0)
     world.backend(C).connect = lambda: None  # type: ignore[method-assign]
-    world.say(prioritized("a", [locality("x", A), locality("y", C)]))
-    assert {world.serve() for _ in range(20)} == {A}
+    world.publish(prioritized("a", [locality("x", A), locality("y", C)]))
+    assert {world.send_rpc() for _ in range(20)} == {A}
+
+
+@pytest.mark.spec("RR-10")
+def test_old_endpoints_get_no_rpcs_when_their_cluster_returns_with_others() -> None:
+    world = MeshWorld()
+    world.start(
+        route_config("a"),
+        *(cluster(name) for name in "ab"),
+        endpoints("a", A),
+        endpoints("b", B),
+    )
+    assert world.send_rpc() == A
+    world.publish(route_config("b"))
+    assert world.send_rpc() == B
+    world.clock.advance(300.0)
+    # The child of the cluster is retained with its connection; the new endpoint does not connect.
+    world.backend(C).connect = lambda: None  # type: ignore[method-assign]
+    world.publish(endpoints("a", C))
+    world.publish(route_config("a"))
+    _, observer = world.call()
+    world.clock.advance(1.0)
+    assert observer.is_running
+    assert world.streams(A) == []
 
 
 def test_rpcs_wait_for_the_new_endpoints_of_a_priority_when_all_others_fail() -> None:
@@ -531,35 +591,35 @@ def test_rpcs_wait_for_the_new_endpoints_of_a_priority_when_all_others_fail() ->
     world.backend(A).is_up = False
     start = prioritized("a", [locality("x", A)], [locality("z", B)])
     world.start(route_config("a"), cluster("a", lb_config=(by_locality,)), start)
-    assert world.serve() == B
-    # The locality that failed gets another endpoint, which takes its time; the rest is down.
-    go_on = world.backend(C).connect
+    assert world.send_rpc() == B
+    # The failed locality gets another endpoint, which connects later; all others are down.
+    connect = world.backend(C).connect
     world.backend(C).connect = lambda: None  # type: ignore[method-assign]
-    world.say(prioritized("a", [locality("x", C)], [locality("y", A)]))
+    world.publish(prioritized("a", [locality("x", C)], [locality("y", A)]))
     _, observer = world.call()
     world.clock.advance(0.5)
     assert observer.ends == []
-    world.backend(C).connect = go_on  # type: ignore[method-assign]
+    world.backend(C).connect = connect  # type: ignore[method-assign]
     world.backend(C).connect()
     world.settle()
     [stream] = world.backend(C).streams
-    stream.answer()
+    stream.respond()
     world.settle()
     assert observer.status == OK
 
 
-def test_cluster_below_itself_fails_its_own_rpcs_only() -> None:
-    """A control plane may ask for any policy by name, also for the one that made the tree."""
+def test_cluster_that_is_its_own_child_fails_only_its_own_rpcs() -> None:
+    """A control plane may configure any policy by name, even cds itself."""
     itself = ({"cds_experimental": {"cluster": "b"}},)
     world = mesh()
     both = RouteConfiguration(
         name="routes", virtual_hosts=(host(route("b", "/loop."), route("a")),)
     )
-    world.say(cluster("b", lb_config=itself), endpoints("b", B), both)
+    world.publish(cluster("b", lb_config=itself), endpoints("b", B), both)
     _, observer = world.call("/loop.Service/Method")
     assert observer.status.code is StatusCode.UNAVAILABLE
     assert "b > b" in observer.status.details
-    assert world.serve() == A
+    assert world.send_rpc() == A
 
 
 class Broken:
@@ -580,7 +640,7 @@ class Broken:
         return
 
 
-def test_policy_that_raises_is_the_trouble_of_its_cluster_only(
+def test_policy_that_raises_fails_only_its_own_cluster(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.ERROR, logger="proxyless")
@@ -590,16 +650,16 @@ def test_policy_that_raises_is_the_trouble_of_its_cluster_only(
     )
     broken = cluster("b", lb_config=({"broken": {}},))
     world.start(both, broken, endpoints("b", B), cluster("a"), endpoints("a", A))
-    assert world.serve() == A
+    assert world.send_rpc() == A
     _, observer = world.call("/broken.Service/Method")
     assert observer.status.code is StatusCode.UNAVAILABLE
     assert 'cluster "b": load balancing policy raised KeyError' in observer.status.details
     assert "load balancing policy raised" in caplog.text
-    world.say(cluster("b"))
-    assert world.serve("/broken.Service/Method") == B
+    world.publish(cluster("b"))
+    assert world.send_rpc("/broken.Service/Method") == B
 
 
-def test_clusters_below_each_other_end_somewhere() -> None:
+def test_rpcs_fail_when_clusters_are_nested_too_deep() -> None:
     names = [f"c{number}" for number in range(20)]
     clusters = [
         cluster(name, lb_config=({"cds_experimental": {"cluster": below}},))
@@ -613,7 +673,7 @@ def test_clusters_below_each_other_end_somewhere() -> None:
 
 
 @pytest.mark.spec("A74-64")
-def test_unchanged_leaf_is_not_told_and_an_aggregate_always_is() -> None:
+def test_unchanged_leaf_is_not_updated_but_an_aggregate_always_is() -> None:
     registries, spies = spying("xds_cluster_impl_experimental", "priority_experimental")
     world = MeshWorld(registries)
     world.start(
@@ -624,17 +684,17 @@ def test_unchanged_leaf_is_not_told_and_an_aggregate_always_is() -> None:
     )
     impl = spies["xds_cluster_impl_experimental"]
     count = len(impl.updates)
-    world.say(endpoints("b", C))
+    world.publish(endpoints("b", C))
     assert len(impl.updates) == count + 1
-    world.say(cluster("top"), aggregate("top", "a"), route_config("top", "b"))
+    world.publish(cluster("top"), aggregate("top", "a"), route_config("top", "b"))
     priorities = spies["priority_experimental"]
     del priorities.updates[:]
-    world.say(endpoints("b", A))
-    told = [list(each.config.children) for each in priorities.updates]  # type: ignore[attr-defined]
-    assert ["a"] in told, "the aggregate's priority policy"
+    world.publish(endpoints("b", A))
+    children = [list(each.config.children) for each in priorities.updates]  # type: ignore[attr-defined]
+    assert ["a"] in children, "no update of the aggregate's priority policy"
 
 
-def test_error_with_no_config_at_all_is_clear() -> None:
+def test_policy_fails_when_an_update_has_no_xds_config() -> None:
     helper = FakeHelper(registry=Registries().policies)
     policy = CdsFactory().create(helper)
     policy.update(Update((), CdsConfig("d"), EMPTY_ATTRIBUTES))
@@ -643,7 +703,7 @@ def test_error_with_no_config_at_all_is_clear() -> None:
 
 
 @pytest.mark.parametrize("does_not_exist", [True, False])
-def test_error_of_a_cluster_is_told_by_code_unavailable(does_not_exist: bool) -> None:
+def test_policy_fails_with_the_error_of_its_cluster(does_not_exist: bool) -> None:
     helper = FakeHelper(registry=Registries().policies)
     policy = CdsFactory().create(helper)
     error = ClusterError(unavailable('cluster "d": gone'), does_not_exist)
@@ -654,22 +714,22 @@ def test_error_of_a_cluster_is_told_by_code_unavailable(does_not_exist: bool) ->
 
 
 class _Environment(dict[str, str]):
-    """Remembers which variables were asked for."""
+    """Environment that records which variables are read."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: set[str] = set()
+        self.read: set[str] = set()
 
     def get(self, key: str, default: Any = None) -> Any:  # noqa: ANN401
-        self.asked.add(key)
+        self.read.add(key)
         return super().get(key, default)
 
     def __getitem__(self, key: str) -> str:
-        self.asked.add(key)
+        self.read.add(key)
         return super().__getitem__(key)
 
     def __contains__(self, key: object) -> bool:
-        self.asked.add(str(key))
+        self.read.add(str(key))
         return super().__contains__(key)
 
 
@@ -685,14 +745,14 @@ def test_no_variable_guards_atomic_config(monkeypatch: pytest.MonkeyPatch) -> No
         endpoints("a", A),
         dns("named", "backend.example"),
     )
-    _, gated = world.call(wait_for_ready=True)
-    assert gated.is_running, "DNS has not answered yet"
-    world.dns.answer("backend.example:80", B)
+    _, waiting = world.call(wait_for_ready=True)
+    assert waiting.is_running, "DNS has not answered yet"
+    world.dns.respond("backend.example:80", B)
     world.settle()
-    world.answer_all()
-    assert gated.status == OK
-    # What is asked for belongs to A31 (D20), A56 (D1, D3), A62 (D11) and A75.
-    assert environment.asked <= {
+    world.respond_to_all()
+    assert waiting.status == OK
+    # The variables that are read belong to A31 (D20), A56 (D1, D3), A62 (D11) and A75.
+    assert environment.read <= {
         "GRPC_XDS_DEFAULT_ROUTE_TIMEOUT",
         "GRPC_XDS_PRIORITY_FAILOVER_KEEPS_CONNECTING",
         "GRPC_EXPERIMENTAL_ENABLE_PRIORITY_LB_CHILD_POLICY_CACHE",

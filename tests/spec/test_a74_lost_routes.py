@@ -8,12 +8,9 @@ import pytest
 
 from proxyless.base import OK, Status, StatusCode
 from proxyless.xds.resources import Listener
-from tests.spec.mesh_world import MeshWorld
-from tests.spec.xds_world import (
-    CDS,
-    EDS,
-    LDS,
-    RDS,
+from tests.worlds.meshes import MeshWorld
+from tests.worlds.xds_dependencies import CDS, EDS, LDS, RDS
+from tests.worlds.xds_resources import (
     SERVICE,
     aggregate,
     cluster,
@@ -30,7 +27,7 @@ from tests.spec.xds_world import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.spec.channel_world import Observer
+    from tests.worlds.channels import CallObserver
 
 A, B = "10.0.0.1:80", "10.0.0.2:80"
 
@@ -44,11 +41,11 @@ def lose_routes(world: MeshWorld) -> None:
 
 
 def lose_virtual_host(world: MeshWorld) -> None:
-    world.say(hosts(host(route("a"), domains=("other.example",))))
+    world.publish(hosts(host(route("a"), domains=("other.example",))))
 
 
 def lose_api_listener(world: MeshWorld) -> None:
-    world.say(Listener(SERVICE, None))
+    world.publish(Listener(SERVICE, None))
 
 
 LOSSES = [lose_listener, lose_routes, lose_virtual_host, lose_api_listener]
@@ -56,7 +53,7 @@ LOSSES = [lose_listener, lose_routes, lose_virtual_host, lose_api_listener]
 every_loss = pytest.mark.parametrize("lose", LOSSES, ids=lambda lose: lose.__name__)
 
 
-def start_waiting(*resources: object, routed: str = "a") -> tuple[MeshWorld, Observer]:
+def start_waiting(*resources: object, routed: str = "a") -> tuple[MeshWorld, CallObserver]:
     """A world in which the backend at A refuses connections, and a wait-for-ready RPC to it."""
     world = MeshWorld()
     world.backend(A).is_up = False
@@ -67,7 +64,7 @@ def start_waiting(*resources: object, routed: str = "a") -> tuple[MeshWorld, Obs
 
 
 def assert_released(world: MeshWorld) -> None:
-    """The last RPC has ended: nothing of the cluster is held or watched."""
+    """Check that the cluster is neither referenced nor watched."""
     assert world.in_use("a") == 0
     assert world.children == set()
     assert world.watches.names(CDS) == set()
@@ -84,9 +81,9 @@ def test_new_endpoints_reach_routed_rpc_when_routes_are_lost(
     world.clock.advance(5.0)
     assert waiting.is_running
     assert world.watches.names(CDS) == {"a"}
-    world.say(endpoints("a", B))
+    world.publish(endpoints("a", B))
     [stream] = world.streams(B)
-    stream.answer()
+    stream.respond()
     world.settle()
     assert waiting.status == OK
     assert_released(world)
@@ -120,9 +117,9 @@ def test_failed_cluster_keeps_routed_rpc_waiting_when_listener_is_lost() -> None
     world.settle()
     assert plain.status == unavailable('cluster "a": refused (node id "node-1")')
     assert waiting.is_running
-    world.say(cluster("a"), endpoints("a", B))
+    world.publish(cluster("a"), endpoints("a", B))
     world.settle()
-    world.answer_all()
+    world.respond_to_all()
     assert waiting.status == OK
     assert_released(world)
 
@@ -131,11 +128,11 @@ def test_failed_cluster_keeps_routed_rpc_waiting_when_listener_is_lost() -> None
 def test_new_endpoint_resource_reaches_routed_rpc_when_listener_is_lost() -> None:
     world, waiting = start_waiting()
     lose_listener(world)
-    world.say(eds("a", "other"))
+    world.publish(eds("a", "other"))
     assert waiting.is_running
     assert world.watches.names(EDS) == {"other"}
-    world.say(endpoints("other", B))
-    world.answer_all()
+    world.publish(endpoints("other", B))
+    world.respond_to_all()
     assert waiting.status == OK
     assert_released(world)
 
@@ -144,28 +141,28 @@ def test_new_endpoint_resource_reaches_routed_rpc_when_listener_is_lost() -> Non
 def test_new_leaf_of_aggregate_reaches_routed_rpc_when_listener_is_lost() -> None:
     world, waiting = start_waiting(aggregate("all", "a"), routed="all")
     lose_listener(world)
-    world.say(cluster("b"), endpoints("b", B), aggregate("all", "b"))
+    world.publish(cluster("b"), endpoints("b", B), aggregate("all", "b"))
     world.settle()
-    world.answer_all()
+    world.respond_to_all()
     assert waiting.status == OK
     assert_released(world)
 
 
 @pytest.mark.spec("A74-49")
 def test_new_endpoints_reach_routed_rpc_when_returned_listener_waits_for_routes() -> None:
-    """The listener is back and names routes that do not come: the loss is still in force."""
+    """The loss of the listener lasts until the routes of the returned listener arrive."""
     world, waiting = start_waiting()
     lose_listener(world)
-    world.say(listener("slow"))
+    world.publish(listener("slow"))
     _, plain = world.call()
     assert 'listener "orders": does not exist' in plain.status.details
-    world.say(endpoints("a", B))
-    world.answer_all()
+    world.publish(endpoints("a", B))
+    world.respond_to_all()
     assert waiting.status == OK
     assert_released(world)
-    world.say(route_config("a", name="slow"))
+    world.publish(route_config("a", name="slow"))
     world.settle()
-    assert world.serve() == B
+    assert world.send_rpc() == B
 
 
 @pytest.mark.spec("A74-29")
@@ -175,8 +172,8 @@ def test_routed_rpc_and_new_rpcs_are_served_when_routes_return(
 ) -> None:
     world, waiting = start_waiting()
     lose(world)
-    world.say(listener(), route_config("a"), endpoints("a", B))
+    world.publish(listener(), route_config("a"), endpoints("a", B))
     world.settle()
-    world.answer_all()
+    world.respond_to_all()
     assert waiting.status == OK
-    assert world.serve() == B
+    assert world.send_rpc() == B

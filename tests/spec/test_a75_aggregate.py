@@ -1,4 +1,4 @@
-"""A75: the tree of a cluster, and aggregates as priorities of cds policies."""
+"""A75: policy tree of a cluster, and aggregates as a priority policy over cds policies."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import pytest
 
 from proxyless.base import OK, Status, StatusCode
 from proxyless.wire import StreamEnd
-from proxyless.xds.lb.cds.child_names import child_name
-from proxyless.xds.resources import DropCategory, OutlierDetection
-from tests.spec.mesh_world import MeshWorld, spying
-from tests.spec.xds_world import (
-    CDS,
+from proxyless.xds.lb.cds.priority_children import child_name
+from proxyless.xds.resources import DropCategory, HealthStatus, OutlierDetection
+from tests.worlds.meshes import MeshWorld, spying
+from tests.worlds.session_meshes import cookie, session_listener
+from tests.worlds.xds_dependencies import CDS
+from tests.worlds.xds_resources import (
     aggregate,
     cluster,
     dns,
@@ -40,7 +41,7 @@ def config_of(update: Any) -> Any:  # noqa: ANN401
 
 
 def layers_below(config: Any) -> list[str]:  # noqa: ANN401
-    """The names of policies down a chain of only children, as far as it goes."""
+    """Names of the policies below, as long as each has one child."""
     names = []
     while (child := _only_child(config)) is not None:
         names.append(child.name)
@@ -69,7 +70,7 @@ def aggregate_mesh(world: MeshWorld, *leaves: str) -> MeshWorld:
 
 
 @pytest.mark.spec("A75-01")
-def test_aggregate_is_a_priority_of_one_cds_per_leaf() -> None:
+def test_aggregate_is_a_priority_policy_with_one_cds_child_per_leaf() -> None:
     registries, spies = spying(CDS_POLICY, PRIORITY)
     aggregate_mesh(MeshWorld(registries), "x", "y")
     top = next(
@@ -82,7 +83,7 @@ def test_aggregate_is_a_priority_of_one_cds_per_leaf() -> None:
 
 
 @pytest.mark.spec("A75-02")
-def test_nested_aggregates_are_one_layer() -> None:
+def test_nested_aggregates_become_one_priority_policy() -> None:
     registries, spies = spying(PRIORITY)
     world = MeshWorld(registries)
     world.start(
@@ -99,12 +100,12 @@ def test_nested_aggregates_are_one_layer() -> None:
     ]
     assert of_aggregates
     assert set(of_aggregates) == {("x", "y", "z")}
-    # One for the aggregate, one for the only leaf that is needed.
+    # One for the aggregate, one for the only leaf that is used.
     assert len(spies[PRIORITY].alive) == 2
 
 
-@pytest.mark.spec("A75-03", "A50-01")
-def test_order_of_the_policies_of_a_cluster() -> None:
+@pytest.mark.spec("A75-03")
+def test_policies_of_a_cluster_are_nested_in_the_order_of_a75() -> None:
     registries, spies = spying(OUTLIER, *LEAF_LAYERS)
     world = MeshWorld(registries)
     lb_config: Any = ({"xds_wrr_locality_experimental": {"childPolicy": [{"round_robin": {}}]}},)
@@ -115,31 +116,31 @@ def test_order_of_the_policies_of_a_cluster() -> None:
     [child] = priority.children.values()
     assert child.policy.name == "xds_wrr_locality_experimental"
     assert child.policy.config.child_policy.name == "round_robin"
-    assert world.serve() == A
+    assert world.send_rpc() == A
 
 
 @pytest.mark.spec("A75-04", "A75-06")
-def test_one_instance_of_each_survives_changes_of_priority() -> None:
+def test_cluster_policies_are_kept_when_priorities_change() -> None:
     registries, spies = spying(OUTLIER, IMPL, OVERRIDE)
     world = MeshWorld(registries)
     world.start(
         route_config("a"), cluster("a"), prioritized("a", [locality("x", A)], [locality("y", B)])
     )
-    assert world.serve() == A
+    assert world.send_rpc() == A
     world.backend(A).down()
     world.clock.advance(1.0)
-    assert world.serve() == B
-    world.say(prioritized("a", [locality("y", B)], [locality("x", A)]))
-    world.say(prioritized("a", [locality("z", C)]))
+    assert world.send_rpc() == B
+    world.publish(prioritized("a", [locality("y", B)], [locality("x", A)]))
+    world.publish(prioritized("a", [locality("z", C)]))
     world.settle()
-    assert world.serve() == C
+    assert world.send_rpc() == C
     for spy in spies.values():
         assert len(spy.created) == 1
         assert len(spy.alive) == 1
 
 
 @pytest.mark.spec("A75-05")
-def test_outlier_state_follows_an_endpoint_across_priorities() -> None:
+def test_ejection_is_kept_when_an_endpoint_moves_to_another_priority() -> None:
     world = MeshWorld()
     outlier = OutlierDetection(
         {
@@ -163,15 +164,15 @@ def test_outlier_state_follows_an_endpoint_across_priorities() -> None:
         world.call()
         for stream in world.streams(A):
             stream.end(_error())
-        world.answer_all()
+        world.respond_to_all()
     world.clock.advance(10.0)
-    assert {world.serve() for _ in range(4)} == {B}, "A is ejected"
-    world.say(prioritized("a", [locality("x", B)], [locality("y", A, C)]))
+    assert {world.send_rpc() for _ in range(4)} == {B}, "A is not ejected"
+    world.publish(prioritized("a", [locality("x", B)], [locality("y", A, C)]))
     world.backend(B).down()
     world.clock.advance(1.0)
-    assert {world.serve() for _ in range(4)} == {C}, "and stays so in its new priority"
+    assert {world.send_rpc() for _ in range(4)} == {C}, "the ejection of A ended with its move"
     world.clock.advance(310.0)
-    assert {world.serve() for _ in range(4)} == {A, C}
+    assert {world.send_rpc() for _ in range(4)} == {A, C}
 
 
 def _error() -> StreamEnd:
@@ -179,7 +180,7 @@ def _error() -> StreamEnd:
 
 
 @pytest.mark.spec("A75-06")
-def test_circuit_breaker_and_drops_cover_the_whole_cluster() -> None:
+def test_circuit_breaker_and_drops_apply_to_all_priorities_of_a_cluster() -> None:
     world = MeshWorld()
     world.start(
         route_config("a"),
@@ -200,25 +201,25 @@ def test_circuit_breaker_and_drops_cover_the_whole_cluster() -> None:
     _, fourth = world.call()
     assert fourth.is_running
     drops = (DropCategory("all", 1_000_000),)
-    world.say(prioritized("a", [locality("x", A)], [locality("y", B)], drops=drops))
+    world.publish(prioritized("a", [locality("x", A)], [locality("y", B)], drops=drops))
     _, fifth = world.call()
     assert "EDS-configured drop: all" in fifth.status.details
 
 
 @pytest.mark.spec("A75-07")
-def test_failover_inside_an_aggregate_and_back() -> None:
+def test_aggregate_fails_over_to_the_next_leaf_and_back() -> None:
     world = aggregate_mesh(MeshWorld(), "x", "y")
-    assert world.serve() == A
+    assert world.send_rpc() == A
     world.backend(A).down()
     world.clock.advance(1.0)
-    assert world.serve() == B
+    assert world.send_rpc() == B
     world.backend(A).up()
     world.clock.advance(1.0)
-    assert world.serve() == A
+    assert world.send_rpc() == A
 
 
 @pytest.mark.spec("A75-08")
-def test_leaf_with_two_priorities_tries_both_before_the_next_leaf() -> None:
+def test_both_priorities_of_a_leaf_are_tried_before_the_next_leaf() -> None:
     world = MeshWorld()
     slow = world.backend(A)
     slow.connect = lambda: None  # type: ignore[method-assign]
@@ -234,14 +235,14 @@ def test_leaf_with_two_priorities_tries_both_before_the_next_leaf() -> None:
     world.clock.advance(9.9)
     assert world.backend(B).accepts == world.backend(C).accepts == 0
     world.clock.advance(0.2)
-    assert world.backend(B).accepts == 1, "the second priority of the first leaf"
+    assert world.backend(B).accepts == 1, "the second priority of the first leaf is not used"
     assert world.backend(C).accepts == 0
-    world.answer_all()
+    world.respond_to_all()
     assert waiting.status == OK
 
 
 @pytest.mark.spec("A75-08")
-def test_leaf_tries_its_new_priority_when_it_comes_while_the_failover_timer_runs() -> None:
+def test_new_priority_of_a_leaf_is_tried_when_added_while_its_failover_timer_runs() -> None:
     world = MeshWorld()
     world.backend(A).connect = lambda: None  # type: ignore[method-assign]
     world.start(
@@ -253,16 +254,16 @@ def test_leaf_tries_its_new_priority_when_it_comes_while_the_failover_timer_runs
     )
     _, waiting = world.call(wait_for_ready=True)
     world.clock.advance(5.0)
-    world.say(prioritized("x", [locality("p", A)], [locality("q", B)]))
+    world.publish(prioritized("x", [locality("p", A)], [locality("q", B)]))
     world.clock.advance(5.1)
-    assert world.backend(B).accepts == 1, "the second priority of the first leaf"
+    assert world.backend(B).accepts == 1, "the second priority of the first leaf is not used"
     assert world.backend(C).accepts == 0
-    world.answer_all()
+    world.respond_to_all()
     assert waiting.status == OK
 
 
 @pytest.mark.spec("A75-08")
-def test_next_leaf_is_used_earlier_when_a_leaf_loses_a_priority_while_its_timer_runs() -> None:
+def test_next_leaf_is_used_earlier_when_a_leaf_loses_a_priority() -> None:
     world = MeshWorld()
     for address in (A, B):
         world.backend(address).connect = lambda: None  # type: ignore[method-assign]
@@ -274,7 +275,7 @@ def test_next_leaf_is_used_earlier_when_a_leaf_loses_a_priority_while_its_timer_
         endpoints("y", C),
     )
     world.clock.advance(5.0)
-    world.say(prioritized("x", [locality("q", B)]))
+    world.publish(prioritized("x", [locality("q", B)]))
     world.clock.advance(4.9)
     assert world.backend(C).accepts == 0
     world.clock.advance(0.2)
@@ -282,21 +283,21 @@ def test_next_leaf_is_used_earlier_when_a_leaf_loses_a_priority_while_its_timer_
 
 
 @pytest.mark.spec("A75-09")
-def test_reordering_keeps_the_branches_of_leaves_that_stay() -> None:
+def test_policies_of_leaves_are_kept_when_leaves_are_reordered() -> None:
     registries, spies = spying(IMPL)
     world = aggregate_mesh(MeshWorld(registries), "x", "y")
     world.backend(A).down()
     world.clock.advance(1.0)
-    assert world.serve() == B
-    world.say(aggregate("top", "y", "x"))
-    assert world.serve() == B
-    world.say(aggregate("top", "y", "z"))
-    assert world.serve() == B
+    assert world.send_rpc() == B
+    world.publish(aggregate("top", "y", "x"))
+    assert world.send_rpc() == B
+    world.publish(aggregate("top", "y", "z"))
+    assert world.send_rpc() == B
     assert world.backend(B).accepts == 1
     created = len(spies[IMPL].created)
-    world.say(aggregate("top", "z", "y"))
+    world.publish(aggregate("top", "z", "y"))
     world.settle()
-    assert world.serve() == C
+    assert world.send_rpc() == C
     assert len(spies[IMPL].created) == created + 1
 
 
@@ -304,21 +305,21 @@ def test_reordering_keeps_the_branches_of_leaves_that_stay() -> None:
 def test_cluster_switches_between_eds_and_aggregate_in_place() -> None:
     world = MeshWorld()
     world.start(route_config("a"), cluster("a"), endpoints("a", A), cluster("x"), endpoints("x", B))
-    assert world.serve() == A
+    assert world.send_rpc() == A
     for _ in range(3):
         _, running = world.call()
-        world.say(aggregate("a", "x"))
+        world.publish(aggregate("a", "x"))
         world.settle()
-        world.answer_all()
+        world.respond_to_all()
         assert running.status == OK
-        assert world.serve() == B
-        world.say(cluster("a"))
+        assert world.send_rpc() == B
+        world.publish(cluster("a"))
         world.settle()
-        assert world.serve() == A
+        assert world.send_rpc() == A
 
 
 @pytest.mark.spec("A75-11")
-def test_settings_come_from_each_leaf() -> None:
+def test_limits_policy_and_drops_are_those_of_each_leaf() -> None:
     registries, spies = spying("pick_first", "round_robin")
     world = MeshWorld(registries)
     drops = (DropCategory("leaf", 1_000_000),)
@@ -339,12 +340,45 @@ def test_settings_come_from_each_leaf() -> None:
     assert "EDS-configured drop: leaf" in dropped.status.details
 
 
+@pytest.mark.spec("A75-11")
+def test_outlier_detection_is_that_of_the_leaf() -> None:
+    registries, spies = spying(OUTLIER)
+    world = MeshWorld(registries)
+    world.start(
+        route_config("top"),
+        aggregate("top", "x", outlier_detection=OutlierDetection({"interval": "1s"})),
+        cluster("x", outlier_detection=OutlierDetection({"interval": "7s"})),
+        endpoints("x", A),
+    )
+    assert world.send_rpc() == A
+    assert [config_of(update).interval_s for update in spies[OUTLIER].updates] == [7]
+
+
+@pytest.mark.spec("A75-11")
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_override_host_status_is_that_of_the_leaf(is_kept: bool) -> None:
+    all_statuses, none = frozenset(HealthStatus), frozenset[HealthStatus]()
+    of_top, of_leaf = (none, all_statuses) if is_kept else (all_statuses, none)
+    world = MeshWorld()
+    world.publish(
+        session_listener(),
+        route_config("top"),
+        aggregate("top", "x", override_host_status=of_top),
+        cluster("x", override_host_status=of_leaf),
+        endpoints("x", A, B),
+    )
+    world.channel.request_connection()
+    world.settle()
+    served = {world.send_rpc(metadata=cookie(f"{A};top")) for _ in range(6)}
+    assert served == ({A} if is_kept else {A, B})
+
+
 @pytest.mark.spec("A75-12", "A75-14")
 @pytest.mark.parametrize("value", [None, "false", "1", "yes"])
-def test_aggregates_own_policy_is_ignored(
+def test_policy_of_the_aggregate_is_ignored(
     value: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether it is ACKed is proved where resources are parsed."""
+    """test_xds_validation_clusters.py checks that the resource is ACKed."""
     name = "GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT"
     monkeypatch.delenv(name, raising=False)
     if value is not None:
@@ -358,22 +392,25 @@ def test_backward_compatible_aggregate_uses_its_own_policy(
 ) -> None:
     monkeypatch.setenv("GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT", "true")
     assert _leaf_policies() == {"least_request_experimental"}
-    # The same leaf, routed to directly, has its own.
-    assert _leaf_policies(directly=True) == {"least_request_experimental", "round_robin"}
+    # The same leaf, routed to directly, has its own policy.
+    assert _leaf_policies("x") == {"round_robin"}
+    assert _leaf_policies("top", "x") == {"least_request_experimental", "round_robin"}
 
 
-def _leaf_policies(*, directly: bool = False) -> set[str]:
+def _leaf_policies(*routed: str) -> set[str]:
+    """Leaf policies below the clusters that are routed to; by default the aggregate."""
     names = ("least_request_experimental", "round_robin")
     registries, spies = spying(*names)
     world = MeshWorld(registries)
-    routes = [route("x", "/direct.")] if directly else []
     world.start(
-        hosts(host(*routes, route("top"))),
+        hosts(host(*(route(name, f"/{name}.") for name in routed or ("top",)))),
         aggregate("top", "x", lb_config=({"least_request_experimental": {}},)),
         cluster("x"),
         endpoints("x", A),
     )
-    assert world.serve() == A
+    for name in routed or ("top",):
+        assert world.send_rpc(f"/{name}.Service/Method") == A
+    assert all(len(spies[name].alive) <= 1 for name in names)
     return {name for name in names if spies[name].alive}
 
 
@@ -388,27 +425,27 @@ def test_aggregate_of_eds_and_dns_fails_over_in_order() -> None:
         cluster("z"),
         endpoints("z", D),
     )
-    world.dns.answer("backend.example:80", C)
+    world.dns.respond("backend.example:80", C)
     world.settle()
     for address in (A, B, C):
-        assert world.serve() == address
+        assert world.send_rpc() == address
         world.backend(address).down()
         world.clock.advance(1.0)
-    assert world.serve() == D
+    assert world.send_rpc() == D
     for address in (C, B, A):
         world.backend(address).up()
         world.clock.advance(1.0)
-        assert world.serve() == address
+        assert world.send_rpc() == address
 
 
-def test_deleted_aggregate_drops_and_returns() -> None:
+def test_deleted_aggregate_drops_rpcs_until_it_returns() -> None:
     world = aggregate_mesh(MeshWorld(), "x", "y")
     world.remove(CDS, "top")
     _, observer = world.call(wait_for_ready=True)
     assert observer.status.code is StatusCode.UNAVAILABLE
-    world.say(aggregate("top", "x", "y"))
-    assert world.serve() == A
+    world.publish(aggregate("top", "x", "y"))
+    assert world.send_rpc() == A
 
 
-def test_names_of_children_do_not_collide_with_leaves() -> None:
+def test_child_name_differs_from_the_name_of_the_leaf() -> None:
     assert child_name("x", 0) != "x"

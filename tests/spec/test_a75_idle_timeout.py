@@ -1,4 +1,4 @@
-"""For how long is a connection kept that no session uses?
+"""A75: idle timeout of session hosts, read from the cluster resource.
 
 Specs: A75 "Reading the idle_timeout field in CDS".
 """
@@ -9,7 +9,8 @@ from proxyless.base import Status
 from proxyless.protos import Proto
 from proxyless.xds.parsing.cluster import HTTP_PROTOCOL_OPTIONS, ClusterType
 from proxyless.xds.resources import Cluster
-from tests.cluster_world import (
+from tests.worlds.xds_clients import XdsClientWorld
+from tests.worlds.xds_messages import (
     ROUND_ROBIN,
     any_of,
     any_with,
@@ -20,7 +21,6 @@ from tests.cluster_world import (
     refused_cluster,
     typed_struct,
 )
-from tests.xds_client_world import ClientWorld
 
 HOUR_S = 3600.0
 PATH = f'upstream_config.typed_config["{HTTP_PROTOCOL_OPTIONS}"].common_http_protocol_options'
@@ -40,12 +40,12 @@ def with_idle_timeout(seconds: int = 0, nanos: int = 0) -> Proto:
 
 
 @pytest.mark.spec("A75-16")
-def test_without_upstream_config_it_is_an_hour() -> None:
+def test_idle_timeout_is_an_hour_when_there_is_no_upstream_config() -> None:
     assert parsed_cluster(cluster()).idle_timeout_s == HOUR_S
 
 
 @pytest.mark.spec("A75-17")
-def test_a_config_of_another_type_is_refused() -> None:
+def test_upstream_config_of_another_type_is_refused() -> None:
     name = ROUND_ROBIN.DESCRIPTOR.full_name
     assert refused_cluster(with_options(any_of(ROUND_ROBIN))) == (
         f"field:upstream_config.typed_config error:is {name}, wanted {HTTP_PROTOCOL_OPTIONS}"
@@ -53,7 +53,7 @@ def test_a_config_of_another_type_is_refused() -> None:
 
 
 @pytest.mark.spec("A75-18")
-def test_no_config_one_that_cannot_be_decoded_and_a_typed_struct_are_refused() -> None:
+def test_missing_malformed_and_typed_struct_configs_are_refused() -> None:
     assert refused_cluster(with_options(None)).startswith(
         "field:upstream_config.typed_config.type_url error:is ''"
     )
@@ -68,19 +68,19 @@ def test_no_config_one_that_cannot_be_decoded_and_a_typed_struct_are_refused() -
 
 
 @pytest.mark.spec("A75-19")
-def test_without_common_options_it_is_an_hour() -> None:
+def test_idle_timeout_is_an_hour_when_there_are_no_common_options() -> None:
     assert parsed_cluster(with_options(any_of(proto(HTTP_PROTOCOL_OPTIONS)))).idle_timeout_s == (
         HOUR_S
     )
 
 
 @pytest.mark.spec("A75-20")
-def test_without_idle_timeout_it_is_an_hour() -> None:
+def test_idle_timeout_is_an_hour_when_the_field_is_not_set() -> None:
     other_field = with_common(max_stream_duration={"seconds": 5})
     assert parsed_cluster(other_field).idle_timeout_s == HOUR_S
 
 
-@pytest.mark.spec("A75-21", "A75-22", "A75-23", "A75-24")
+@pytest.mark.spec("A75-21", "A75-22", "A75-23", "A75-24", reason="one table over the four bounds")
 @pytest.mark.parametrize(
     ("seconds", "nanos", "expected"),
     [
@@ -90,7 +90,7 @@ def test_without_idle_timeout_it_is_an_hour() -> None:
         (0, 1_000_000_000, "nanos error:is 1000000000, wanted 0 to 999999999"),
     ],
 )
-def test_a_duration_out_of_range_is_refused(seconds: int, nanos: int, expected: str) -> None:
+def test_idle_timeout_out_of_range_is_refused(seconds: int, nanos: int, expected: str) -> None:
     assert refused_cluster(with_idle_timeout(seconds, nanos)) == (
         f"field:{PATH}.idle_timeout.{expected}"
     )
@@ -109,19 +109,21 @@ def test_a_duration_out_of_range_is_refused(seconds: int, nanos: int, expected: 
         (315_576_000_000, 999_999_999, 315_576_000_000.999999999),
     ],
 )
-def test_the_given_value_is_used(seconds: int, nanos: int, expected_s: float) -> None:
+def test_idle_timeout_is_the_value_of_the_field(
+    seconds: int, nanos: int, expected_s: float
+) -> None:
     assert parsed_cluster(with_idle_timeout(seconds, nanos)).idle_timeout_s == expected_s
 
 
 @pytest.mark.spec("A75-27")
-def test_another_idle_timeout_is_another_resource() -> None:
+def test_clusters_with_different_idle_timeouts_are_not_equal() -> None:
     first, same = parsed_cluster(with_idle_timeout(5)), parsed_cluster(with_idle_timeout(5))
     assert first == same
     assert first != parsed_cluster(with_idle_timeout(6))
 
 
-class Heard:
-    """A watcher that remembers what it was told."""
+class RecordingWatcher:
+    """A watcher that records its resources."""
 
     def __init__(self) -> None:
         self.resources: list[Cluster | Status] = []
@@ -134,9 +136,9 @@ class Heard:
 
 
 @pytest.mark.spec("A75-28")
-def test_a_bad_idle_timeout_is_named_and_other_clusters_are_applied() -> None:
-    world, kind = ClientWorld(), ClusterType(known_policies(), environ={})
-    bad, good = Heard(), Heard()
+def test_bad_idle_timeout_is_in_the_nack_and_other_clusters_are_applied() -> None:
+    world, kind = XdsClientWorld(), ClusterType(known_policies(), environ={})
+    bad, good = RecordingWatcher(), RecordingWatcher()
     world.client.watch(kind, "bad", bad)
     world.client.watch(kind, "good", good)
     world.settle()
@@ -147,7 +149,7 @@ def test_a_bad_idle_timeout_is_named_and_other_clusters_are_applied() -> None:
     response = proto("envoy.service.discovery.v3.DiscoveryResponse", type_url=kind.type_url)
     for message in resources:
         response.resources.add(type_url=kind.type_url, value=message.SerializeToString())
-    world.server().ads.say(response.SerializeToString())
+    world.server().ads.send_to_client(response.SerializeToString())
     world.settle()
     assert good.resources == [parsed_cluster(resources[1])]
     assert not any(isinstance(resource, Cluster) for resource in bad.resources)

@@ -1,4 +1,4 @@
-"""A75: the subchannel of a host that only sessions use follows the attributes of its endpoint."""
+"""A75: attributes of subchannels that only sessions use."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from proxyless.xds.resources import (
     LocalityEndpoints,
     OutlierDetection,
 )
-from tests.spec.lb_world import CONNECTING, FAILURE, IDLE, FakeSubchannel, Name
-from tests.spec.mesh_world import MeshWorld
-from tests.spec.test_a32_cluster_impl import ReportedWorld, localities_of
-from tests.spec.test_a55_session_filter import cookie, session_listener
-from tests.spec.test_a75_override_host import (
+from tests.worlds.authority_meshes import AuthorityWorld, rewriting
+from tests.worlds.load_reports import LoadReportWorld, localities_of
+from tests.worlds.meshes import MeshWorld
+from tests.worlds.override_hosts import (
     IDLE_TIMEOUT_S,
     OverrideWorld,
     backend,
 )
-from tests.spec.test_a81_authority import AuthorityWorld, rewriting
-from tests.spec.xds_world import cluster, locality, prioritized, route_config
-from tests.xds_client_world import server_config
+from tests.worlds.policies import CONNECTING, FAILURE, IDLE, Name, ScriptedSubchannel
+from tests.worlds.session_meshes import cookie, session_listener
+from tests.worlds.xds_clients import server_config
+from tests.worlds.xds_resources import cluster, locality, prioritized, route_config
 
 A, B, C, D = (f"10.0.0.{number}:80" for number in range(1, 5))
 BROKEN: Final = StreamEnd(Status(StatusCode.UNKNOWN, "broken"))
 
 # ---------------------------------------------------------------------------------------------
-# What the layers above see
+# Effects on the policies above
 
 
 def count_failures(limit_percent: int) -> OutlierDetection:
@@ -63,14 +63,14 @@ def count_failures(limit_percent: int) -> OutlierDetection:
 
 
 def fail_sessions_at_c(world: MeshWorld) -> None:
-    """20 RPCs of a session that fail at C, and as many others that succeed elsewhere."""
+    """Make 20 RPCs of a session that fail at C, and as many others that succeed elsewhere."""
     for _ in range(20):
         _, observer = world.call(metadata=cookie(f"{C};a"))
         [stream] = world.streams(C)
         stream.end(BROKEN)
         world.settle()
         assert observer.status.code is StatusCode.UNKNOWN
-        world.serve()
+        world.send_rpc()
 
 
 @pytest.mark.spec("A75-66", "A75-05")
@@ -78,36 +78,36 @@ def test_session_host_is_ejected_when_outlier_detection_is_turned_on_later() -> 
     world = MeshWorld()
     found = prioritized("a", [locality("x", A, B)], [locality("y", C, D)])
     world.start(session_listener(), route_config("a"), cluster("a"), found)
-    assert world.serve(metadata=cookie(f"{C};a")) == C
-    world.say(cluster("a", outlier_detection=count_failures(50)))
+    assert world.send_rpc(metadata=cookie(f"{C};a")) == C
+    world.publish(cluster("a", outlier_detection=count_failures(50)))
     fail_sessions_at_c(world)
     world.clock.advance(10.0)
     assert world.backend(C).accepts == 1
     for address in (A, B):
         world.backend(address).down()
     world.clock.advance(1.0)
-    assert {world.serve() for _ in range(4)} == {D}, "C is ejected"
+    assert {world.send_rpc() for _ in range(4)} == {D}, "C is not ejected"
 
 
-@pytest.mark.spec("A75-66", "LRS-01")
+@pytest.mark.spec("A75-66")
 def test_load_of_a_session_host_is_reported_for_its_new_locality_when_it_moves() -> None:
-    world = ReportedWorld()
+    world = LoadReportWorld()
     counted = cluster("a", lrs_server=server_config())
     found = prioritized("a", [locality("x", A)], [locality("y", C)])
     world.start(session_listener(), route_config("a"), counted, found)
-    assert world.serve(metadata=cookie(f"{C};a")) == C
-    [stats] = world.take().values()
+    assert world.send_rpc(metadata=cookie(f"{C};a")) == C
+    [stats] = world.take_report().values()
     assert localities_of(stats) == {"y": (1, 1, 0, 0)}
-    world.say(prioritized("a", [locality("x", A)], [locality("z", C)]))
+    world.publish(prioritized("a", [locality("x", A)], [locality("z", C)]))
     for _ in range(3):
-        assert world.serve(metadata=cookie(f"{C};a")) == C
-    [stats] = world.take().values()
+        assert world.send_rpc(metadata=cookie(f"{C};a")) == C
+    [stats] = world.take_report().values()
     assert localities_of(stats) == {"z": (3, 3, 0, 0)}
     assert world.backend(C).accepts == 1
 
 
 def named(hostname: str) -> EndpointResource:
-    """A in the first priority; B, of this name, in the second."""
+    """A in the first priority, and B with this hostname in the second."""
     first = LocalityEndpoints(Locality(zone="x"), 1, (EndpointInfo((parse_address(A),)),))
     info = EndpointInfo((parse_address(B),), hostname=hostname)
     return prioritized("a", [first], [LocalityEndpoints(Locality(zone="y"), 1, (info,))])
@@ -118,20 +118,20 @@ def test_rpcs_of_a_session_have_the_new_authority_when_the_hostname_changes() ->
     world = AuthorityWorld()
     world.start(session_listener(), rewriting(), cluster("a"), named("old.test"))
     session = cookie(f"{B};a")
-    assert world.carried(metadata=session) == "old.test"
-    world.say(named("new.test"))
-    assert world.carried(metadata=session) == "new.test"
+    assert world.send_authority(metadata=session) == "old.test"
+    world.publish(named("new.test"))
+    assert world.send_authority(metadata=session) == "new.test"
     assert world.backend(B).accepts == 1
 
 
 # ---------------------------------------------------------------------------------------------
-# How the subchannel is replaced
+# Replacement of the subchannel
 
 OLD_PROXY, NEW_PROXY = (HttpProxy(IpAddress(f"192.0.2.{number}", 3128)) for number in (1, 2))
 
 
 def server(hostname: str) -> Endpoint:
-    """ "c", asked for by this name."""
+    """ "c" with this hostname, which is its SNI."""
     attributes = backend("c").attributes.with_(HOSTNAME, hostname).with_(HAS_HOST_SNI, value=True)
     return Endpoint(backend("c").addresses, attributes)
 
@@ -141,27 +141,27 @@ def proxied(proxy: HttpProxy) -> Endpoint:
 
 
 class RenewalWorld(OverrideWorld):
-    """ "a" carries traffic; "c" is in the second priority, and only a session uses it."""
+    """ "a" serves RPCs; "c" is in the second priority, and only a session uses it."""
 
-    def begin(self, endpoint: Endpoint) -> FakeSubchannel:
-        self.serve(["a"], [endpoint])
+    def begin(self, endpoint: Endpoint) -> ScriptedSubchannel:
+        self.update_priorities(["a"], [endpoint])
         self.connect("a")
         self.own("c")
         self.take_requests()
         return self["c"]
 
-    def say(self, endpoint: Endpoint) -> None:
-        self.serve(["a"], [endpoint])
+    def publish(self, endpoint: Endpoint) -> None:
+        self.update_priorities(["a"], [endpoint])
 
-    def used(self) -> FakeSubchannel:
+    def used(self) -> ScriptedSubchannel:
         """The subchannel that RPCs of the session use."""
         result = self.raw_session("c")
         assert isinstance(result, Complete)
-        assert isinstance(result.subchannel, FakeSubchannel)
+        assert isinstance(result.subchannel, ScriptedSubchannel)
         return result.subchannel
 
-    def at(self, name: Name) -> list[FakeSubchannel]:
-        return [each for each in self.live if self.name(each.address) == name]
+    def at(self, name: Name) -> list[ScriptedSubchannel]:
+        return [each for each in self.subchannels if self.name(each.address) == name]
 
 
 @pytest.fixture
@@ -169,11 +169,11 @@ def world() -> RenewalWorld:
     return RenewalWorld()
 
 
-def begin_renewal(world: RenewalWorld) -> tuple[FakeSubchannel, FakeSubchannel]:
+def begin_renewal(world: RenewalWorld) -> tuple[ScriptedSubchannel, ScriptedSubchannel]:
     """The old subchannel, READY, and the new one, which has another connection."""
     old = world.begin(server("old"))
     world.share("c", IDLE)
-    world.say(server("new"))
+    world.publish(server("new"))
     world.expect_requests("c")
     first, second = world.at("c")
     assert first is old
@@ -186,7 +186,7 @@ def test_session_subchannel_is_replaced_at_once_when_the_new_one_shares_the_conn
     world: RenewalWorld,
 ) -> None:
     old = world.begin(server("old"))
-    world.say(server("new"))
+    world.publish(server("new"))
     assert old.is_released
     assert world["c"].attributes.get(HOSTNAME) == "new"
     assert world.used() is world["c"]
@@ -220,14 +220,14 @@ def test_session_subchannel_stays_when_the_new_one_cannot_connect(world: Renewal
     assert world.used() is new
 
 
-def test_new_session_subchannel_takes_over_when_the_old_connection_is_lost(
+def test_new_session_subchannel_replaces_the_old_one_when_its_connection_is_lost(
     world: RenewalWorld,
 ) -> None:
     old, new = begin_renewal(world)
     new.connecting()
     old.idle()
     assert old.is_released
-    assert world.session("c")[0] is None, "waits for the new one"
+    assert world.session("c")[0] is None, "the RPC does not wait for the new one"
     new.ready()
     assert world.used() is new
 
@@ -236,7 +236,7 @@ def test_new_session_subchannel_is_released_when_the_old_attributes_return(
     world: RenewalWorld,
 ) -> None:
     old, new = begin_renewal(world)
-    world.say(server("old"))
+    world.publish(server("old"))
     assert new.is_released
     assert world.at("c") == [old]
     assert world.used() is old
@@ -246,7 +246,7 @@ def test_new_session_subchannel_is_replaced_when_the_attributes_change_again(
     world: RenewalWorld,
 ) -> None:
     old, new = begin_renewal(world)
-    world.say(server("newest"))
+    world.publish(server("newest"))
     assert new.is_released
     world.expect_requests("c")
     _, newest = world.at("c")
@@ -262,9 +262,9 @@ def test_new_session_subchannel_stays_when_an_update_repeats_its_attributes(
 ) -> None:
     _, new = begin_renewal(world)
     new.connecting()
-    created = world.created
-    world.say(server("new"))
-    assert world.created == created
+    created = world.helper.created
+    world.publish(server("new"))
+    assert world.helper.created == created
     assert not new.is_released
     world.expect_requests()
 
@@ -279,14 +279,14 @@ def test_session_subchannel_without_connection_is_replaced_at_once(
         old.connecting()
     if state is FAILURE:
         old.fail()
-    world.say(server("new"))
+    world.publish(server("new"))
     assert old.is_released
     assert world["c"].attributes.get(HOSTNAME) == "new"
     assert world.session("c")[0] is None
     world.settle()
     world.expect_requests("c")
     world.connect("c")
-    world.sticks("c")
+    world.expect_session_at("c")
 
 
 def test_waiting_rpc_is_picked_again_when_its_connecting_session_subchannel_is_replaced(
@@ -299,7 +299,7 @@ def test_waiting_rpc_is_picked_again_when_its_connecting_session_subchannel_is_r
     old.connecting()
     world.take_requests()
     world.expect_never()
-    world.say(server("new"))
+    world.publish(server("new"))
     world.settle()
     world.expect_reports(world.state)
     assert world.session("c")[0] is None
@@ -307,13 +307,13 @@ def test_waiting_rpc_is_picked_again_when_its_connecting_session_subchannel_is_r
     world.expect_requests("c")
 
 
-@pytest.mark.spec("A78-01")
+@pytest.mark.spec("A86-15")
 def test_session_subchannel_stays_when_only_the_proxy_changes_until_its_connection_is_lost(
     world: RenewalWorld,
 ) -> None:
     old = world.begin(proxied(OLD_PROXY))
     world.share("c", IDLE)
-    world.say(proxied(NEW_PROXY))
+    world.publish(proxied(NEW_PROXY))
     assert world.at("c") == [old]
     assert world.used() is old
     world.expect_requests()
@@ -330,22 +330,22 @@ def test_session_subchannel_stays_when_only_the_proxy_changes_until_its_connecti
 def test_session_subchannel_stays_when_only_weight_and_health_change(world: RenewalWorld) -> None:
     old = world.begin(backend("c"))
     healthy = backend("c", health=HealthStatus.HEALTHY)
-    world.say(Endpoint(healthy.addresses, healthy.attributes.with_(LOCALITY_WEIGHT, 7)))
+    world.publish(Endpoint(healthy.addresses, healthy.attributes.with_(LOCALITY_WEIGHT, 7)))
     assert world.at("c") == [old]
     assert world.used() is old
 
 
 @pytest.mark.spec("A75-66", "A75-47")
-def test_subchannel_that_a_session_takes_over_has_the_attributes_of_the_same_update(
+def test_subchannel_kept_for_a_session_has_the_attributes_of_the_same_update(
     world: RenewalWorld,
 ) -> None:
-    world.serve(["a", "b"])
+    world.update_priorities(["a", "b"])
     world.connect("a", "b")
-    world.sticks("b")
+    world.expect_session_at("b")
     moved = backend("b").attributes.with_(LOCALITY, Locality(zone="elsewhere"))
-    world.serve(["a"], [Endpoint(backend("b").addresses, moved)])
+    world.update_priorities(["a"], [Endpoint(backend("b").addresses, moved)])
     assert world["b"].attributes.get(LOCALITY) == Locality(zone="elsewhere")
-    world.sticks("b")
+    world.expect_session_at("b")
     world.expect_requests("a", "b")
 
 
@@ -358,11 +358,11 @@ def test_both_session_subchannels_are_released_when_the_host_is_not_needed(
         case "close":
             world.policy.close()
         case "unlist":
-            world.serve(["a"])
+            world.update_priorities(["a"])
         case "sweep":
             world.advance(IDLE_TIMEOUT_S)
         case _:
-            world.serve(["a", server("new")])
+            world.update_priorities(["a", server("new")])
     assert old.is_released
     assert new.is_released
     world.clock.advance(0)

@@ -1,4 +1,4 @@
-"""A78 and A89: what is measured of clients of control planes, of policies, and where RPCs went."""
+"""A78 and A89: metrics of xDS clients and policies, and locality labels of attempts."""
 
 from __future__ import annotations
 
@@ -29,11 +29,18 @@ from proxyless.metrics.instruments import (
 from proxyless.xds.bootstrap import IGNORE_RESOURCE_DELETION, Bootstrap, Node
 from proxyless.xds.client import XdsClients
 from proxyless.xds.client.metrics import SHARED_TARGET
-from tests.metrics_world import TARGET, RecordingPlugin
-from tests.spec.lb_world import CONNECTING, READY, World
-from tests.spec.mesh_world import MeshWorld
-from tests.spec.test_weighted_round_robin import NO_BLACKOUT, WeightedWorld
-from tests.spec.xds_world import (
+from tests.worlds.endpoint_weights import NO_BLACKOUT, WeightedWorld
+from tests.worlds.meshes import MeshWorld
+from tests.worlds.policies import CONNECTING, READY, PolicyWorld
+from tests.worlds.stats_plugins import TARGET, RecordingPlugin
+from tests.worlds.xds_clients import (
+    FakeXdsTransports,
+    WatchRecorder,
+    XdsClientWorld,
+    server_config,
+    text,
+)
+from tests.worlds.xds_resources import (
     aggregate,
     cluster,
     endpoints,
@@ -41,7 +48,6 @@ from tests.spec.xds_world import (
     prioritized,
     route_config,
 )
-from tests.xds_client_world import ClientWorld, FakeTransports, Recorder, server_config, text
 
 LISTENER = "test.v3.Listener"
 ROUTES = "test.v3.RouteConfiguration"
@@ -53,24 +59,24 @@ def plugin() -> RecordingPlugin:
 
 
 # ---------------------------------------------------------------------------------------------
-# The client of control planes
+# The xDS client
 
 
 @pytest.fixture
-def client(plugin: RecordingPlugin) -> ClientWorld:
-    return ClientWorld(metrics=plugin.metrics)
+def client(plugin: RecordingPlugin) -> XdsClientWorld:
+    return XdsClientWorld(metrics=plugin.metrics)
 
 
 @pytest.mark.spec("A78-01")
-def test_a_server_is_connected_from_the_start_until_it_fails_and_again_with_its_first_response(
-    client: ClientWorld, plugin: RecordingPlugin
+def test_connected_gauge_is_1_until_the_server_fails_and_again_after_its_first_response(
+    client: XdsClientWorld, plugin: RecordingPlugin
 ) -> None:
     client.watch(client.listeners, "x")
     # "this will be set to 1 when the stream is initially created"
     assert plugin.gauges(XDS_CONNECTED) == {(TARGET, "a"): 1}
     client.server().fail()
     assert plugin.gauges(XDS_CONNECTED) == {(TARGET, "a"): 0}
-    client.server().rise()
+    client.server().recover()
     client.settle()
     # "Once set to 0, it will be reset to 1 when we receive the first response"
     assert plugin.gauges(XDS_CONNECTED) == {(TARGET, "a"): 0}
@@ -81,9 +87,9 @@ def test_a_server_is_connected_from_the_start_until_it_fails_and_again_with_its_
     assert plugin.gauges(XDS_CONNECTED) == {}
 
 
-@pytest.mark.spec("A78-01")
+@pytest.mark.spec("A78-02")
 def test_a_failure_is_counted_when_a_server_goes_from_healthy_to_unhealthy(
-    client: ClientWorld, plugin: RecordingPlugin
+    client: XdsClientWorld, plugin: RecordingPlugin
 ) -> None:
     client.watch(client.listeners, "x")
     failed = (TARGET, "a")
@@ -91,10 +97,10 @@ def test_a_failure_is_counted_when_a_server_goes_from_healthy_to_unhealthy(
         client.server().fail()
     client.clock.advance(3_600)
     assert plugin.counts(XDS_SERVER_FAILURE) == {failed: 1}
-    client.server().rise()
+    client.server().recover()
     client.clock.advance(200)
     client.server().respond(client.listeners, text("x"))
-    # A stream that ends after a response is no failure, one that ends without is.
+    # A stream that ends without a response is a failure; one that ends after a response is not.
     client.server().ads.end(Status(StatusCode.UNAVAILABLE, "restart"))
     client.settle()
     assert plugin.counts(XDS_SERVER_FAILURE) == {failed: 1}
@@ -106,9 +112,9 @@ def test_a_failure_is_counted_when_a_server_goes_from_healthy_to_unhealthy(
     client.close()
 
 
-@pytest.mark.spec("A78-01")
+@pytest.mark.spec("A78-03", "A78-04")
 def test_valid_and_invalid_resources_are_counted_changed_or_not(
-    client: ClientWorld, plugin: RecordingPlugin
+    client: XdsClientWorld, plugin: RecordingPlugin
 ) -> None:
     for name in ("x", "y", "z"):
         client.watch(client.listeners, name)
@@ -125,9 +131,9 @@ def test_valid_and_invalid_resources_are_counted_changed_or_not(
     client.close()
 
 
-@pytest.mark.spec("A78-01")
+@pytest.mark.spec("A78-05")
 def test_resources_are_counted_by_authority_state_and_type(plugin: RecordingPlugin) -> None:
-    world = ClientWorld(server_config("a", IGNORE_RESOURCE_DELETION), metrics=plugin.metrics)
+    world = XdsClientWorld(server_config("a", IGNORE_RESOURCE_DELETION), metrics=plugin.metrics)
     for name in ("fresh", "good", "bad", "worse", "gone"):
         world.watch(world.listeners, name)
     world.watch(world.routes, "r")
@@ -147,36 +153,38 @@ def test_resources_are_counted_by_authority_state_and_type(plugin: RecordingPlug
     assert plugin.gauges(XDS_RESOURCES) == {}
 
 
-@pytest.mark.spec("A78-01")
-def test_a_client_is_measured_by_the_plugins_of_the_channel_that_came_first(
+@pytest.mark.spec("A78-06")
+def test_shared_client_is_measured_by_the_plugins_of_its_first_channel(
     plugin: RecordingPlugin,
 ) -> None:
-    world = ClientWorld()
+    world = XdsClientWorld()
     later = RecordingPlugin()
-    clients = XdsClients(FakeTransports(world.clock), world.tools)
+    clients = XdsClients(FakeXdsTransports(world.clock), world.tools)
     bootstrap = Bootstrap(servers=(server_config(),), node=Node("edge-7"))
     first = clients.acquire(bootstrap, TARGET, metrics=plugin.metrics)
     assert clients.acquire(bootstrap, TARGET, metrics=later.metrics) is first
-    first.watch(world.listeners, "x", Recorder())
+    first.watch(world.listeners, "x", WatchRecorder())
     assert plugin.gauges(XDS_CONNECTED) == {(TARGET, "a"): 1}
     assert later.gauges(XDS_CONNECTED) == {}
     clients.close()
     world.close()
 
 
-def test_a_client_that_targets_share_has_a_target_of_its_own(plugin: RecordingPlugin) -> None:
-    world = ClientWorld()
-    clients = XdsClients(FakeTransports(world.clock), world.tools)
+def test_target_label_is_the_shared_one_when_several_targets_share_a_client(
+    plugin: RecordingPlugin,
+) -> None:
+    world = XdsClientWorld()
+    clients = XdsClients(FakeXdsTransports(world.clock), world.tools)
     bootstrap = Bootstrap(servers=(server_config(),), node=Node("edge-7"))
     shared = clients.acquire(bootstrap, TARGET, shared=True, metrics=plugin.metrics)
-    shared.watch(world.listeners, "x", Recorder())
+    shared.watch(world.listeners, "x", WatchRecorder())
     assert plugin.gauges(XDS_CONNECTED) == {(SHARED_TARGET, "a"): 1}
     clients.close()
     world.close()
 
 
 # ---------------------------------------------------------------------------------------------
-# Where RPCs went
+# Labels of attempts
 
 HERE = '{region="", zone="a", sub_zone=""}'
 THERE = '{region="", zone="b", sub_zone=""}'
@@ -188,14 +196,14 @@ def mesh(plugin: RecordingPlugin) -> MeshWorld:
     return MeshWorld(metrics=plugin.metrics)
 
 
-def expect_labels(plugin: RecordingPlugin, *wanted: tuple[str, str, str]) -> None:
+def expect_labels(plugin: RecordingPlugin, *expected: tuple[str, str, str]) -> None:
     """Status, locality and backend service of every attempt that ended, in order."""
     for instrument in OF_ATTEMPTS:
-        assert [labels[2:] for labels, _ in plugin.values(instrument)] == list(wanted)
+        assert [labels[2:] for labels, _ in plugin.values(instrument)] == list(expected)
 
 
-@pytest.mark.spec("A78-01")
-def test_an_attempt_says_the_locality_and_the_cluster_it_went_to(
+@pytest.mark.spec("A78-16", "A89-01")
+def test_attempt_has_the_labels_of_its_locality_and_cluster(
     mesh: MeshWorld, plugin: RecordingPlugin
 ) -> None:
     mesh.start(
@@ -203,15 +211,15 @@ def test_an_attempt_says_the_locality_and_the_cluster_it_went_to(
         cluster("one"),
         prioritized("one", [locality("a", "10.0.0.1:80")], [locality("b", "10.0.0.2:80")]),
     )
-    assert mesh.serve() == "10.0.0.1:80"
+    assert mesh.send_rpc() == "10.0.0.1:80"
     mesh.backend("10.0.0.1:80").down()
     mesh.clock.advance(20)
-    assert mesh.serve() == "10.0.0.2:80"
+    assert mesh.send_rpc() == "10.0.0.2:80"
     expect_labels(plugin, ("OK", HERE, "one"), ("OK", THERE, "one"))
 
 
-@pytest.mark.spec("A78-01")
-def test_of_an_aggregate_the_leaf_is_the_backend_service(
+@pytest.mark.spec("A89-03")
+def test_backend_service_is_the_leaf_when_the_cluster_is_an_aggregate(
     mesh: MeshWorld, plugin: RecordingPlugin
 ) -> None:
     mesh.start(
@@ -222,15 +230,15 @@ def test_of_an_aggregate_the_leaf_is_the_backend_service(
         endpoints("x", "10.0.0.1:80"),
         endpoints("y", "10.0.0.2:80"),
     )
-    assert mesh.serve() == "10.0.0.1:80"
+    assert mesh.send_rpc() == "10.0.0.1:80"
     mesh.backend("10.0.0.1:80").down()
     mesh.clock.advance(20)
-    assert mesh.serve() == "10.0.0.2:80"
+    assert mesh.send_rpc() == "10.0.0.2:80"
     expect_labels(plugin, ("OK", HERE, "x"), ("OK", HERE, "y"))
 
 
-@pytest.mark.spec("A78-01")
-def test_an_rpc_that_fails_says_whose_it_would_have_been(
+@pytest.mark.spec("A78-16", "A89-02")
+def test_failed_rpc_has_the_backend_service_of_its_cluster(
     mesh: MeshWorld, plugin: RecordingPlugin
 ) -> None:
     mesh.backend("10.0.0.1:80").is_up = False
@@ -241,8 +249,8 @@ def test_an_rpc_that_fails_says_whose_it_would_have_been(
     expect_labels(plugin, ("UNAVAILABLE", "", "one"))
 
 
-@pytest.mark.spec("A78-01")
-def test_an_rpc_whose_pick_waits_until_its_deadline_says_it_too(
+@pytest.mark.spec("A78-16", "A89-02")
+def test_rpc_that_waits_until_its_deadline_has_the_backend_service(
     mesh: MeshWorld, plugin: RecordingPlugin
 ) -> None:
     mesh.backend("10.0.0.1:80").is_up = False
@@ -258,14 +266,14 @@ def test_an_rpc_whose_pick_waits_until_its_deadline_says_it_too(
 
 
 @pytest.fixture
-def first(plugin: RecordingPlugin) -> World:
-    world = World(PickFirstFactory())
-    world.context = replace(world.context, metrics=plugin.metrics)
+def first(plugin: RecordingPlugin) -> PolicyWorld:
+    world = PolicyWorld(PickFirstFactory())
+    world.helper.context = replace(world.context, metrics=plugin.metrics)
     return world
 
 
 def attempts_of(plugin: RecordingPlugin) -> tuple[int, int, int]:
-    """Attempts to connect that succeeded, those that failed, and connections that were lost."""
+    """Connection attempts that succeeded, that failed, and disconnections."""
     for instrument in PICK_FIRST:
         assert set(plugin.counts(instrument)) <= {(TARGET,)}
     succeeded, failed, lost = (plugin.count_of(each) for each in PICK_FIRST)
@@ -275,8 +283,9 @@ def attempts_of(plugin: RecordingPlugin) -> tuple[int, int, int]:
 PICK_FIRST = (PICK_FIRST_ATTEMPTS_SUCCEEDED, PICK_FIRST_ATTEMPTS_FAILED, PICK_FIRST_DISCONNECTIONS)
 
 
-def test_pick_first_counts_the_attempts_of_its_addresses_and_what_it_loses(
-    first: World, plugin: RecordingPlugin
+@pytest.mark.spec("A78-12", "A78-13", "A78-14")
+def test_pick_first_counts_attempts_and_disconnections(
+    first: PolicyWorld, plugin: RecordingPlugin
 ) -> None:
     first.update("a", "b")
     first["a"].connecting()
@@ -290,8 +299,9 @@ def test_pick_first_counts_the_attempts_of_its_addresses_and_what_it_loses(
     assert attempts_of(plugin) == (1, 1, 1)
 
 
-def test_of_two_that_connect_at_the_same_moment_one_counts(
-    first: World, plugin: RecordingPlugin
+@pytest.mark.spec("A78-15")
+def test_only_the_successful_attempt_is_counted_when_two_run_at_once(
+    first: PolicyWorld, plugin: RecordingPlugin
 ) -> None:
     first.update("a", "b", attributes=EMPTY_ATTRIBUTES.with_(CONNECTION_ATTEMPT_DELAY, 0.25))
     a = first["a"]
@@ -301,21 +311,24 @@ def test_of_two_that_connect_at_the_same_moment_one_counts(
     b.connecting()
     a.ready()
     assert attempts_of(plugin) == (1, 0, 0)
-    assert first.live == [a]
+    assert first.subchannels == [a]
 
 
-def test_only_what_was_connecting_is_an_attempt(first: World, plugin: RecordingPlugin) -> None:
+def test_failure_is_counted_only_after_connecting(
+    first: PolicyWorld, plugin: RecordingPlugin
+) -> None:
     first.share("a", CONNECTING)
     first.update("a", "b")
-    # Not told that it is connecting: the attempt was over before.
+    # It was never reported as CONNECTING: the attempt was over before.
     first["b"].fail()
     assert attempts_of(plugin) == (0, 0, 0)
     first["a"].ready()
     assert attempts_of(plugin) == (1, 0, 0)
 
 
+@pytest.mark.spec("A78-12")
 def test_attempt_for_another_policy_is_not_counted_when_it_succeeds_before_its_turn(
-    first: World, plugin: RecordingPlugin
+    first: PolicyWorld, plugin: RecordingPlugin
 ) -> None:
     first.update("a", "b")
     first["b"].connecting()
@@ -327,8 +340,9 @@ def test_attempt_for_another_policy_is_not_counted_when_it_succeeds_before_its_t
     assert attempts_of(plugin) == (0, 1, 0)
 
 
-def test_a_connection_that_was_there_before_is_no_attempt(
-    first: World, plugin: RecordingPlugin
+@pytest.mark.spec("A78-14", "A78-15")
+def test_shared_connection_that_is_ready_is_not_counted_as_an_attempt(
+    first: PolicyWorld, plugin: RecordingPlugin
 ) -> None:
     first.share("a", READY)
     first.update("a")
@@ -345,65 +359,70 @@ def test_a_connection_that_was_there_before_is_no_attempt(
 @pytest.fixture
 def weighted(plugin: RecordingPlugin) -> WeightedWorld:
     world = WeightedWorld()
-    world.context = replace(world.context, metrics=plugin.metrics)
+    world.helper.context = replace(world.context, metrics=plugin.metrics)
     return world
 
 
 LABELS = (TARGET, "", "")
 
 
-def forget(plugin: RecordingPlugin) -> None:
-    """Count from here on."""
+def reset(plugin: RecordingPlugin) -> None:
+    """Reset all measurements."""
     plugin.__init__()  # type: ignore[misc]
 
 
 def weights_of(plugin: RecordingPlugin) -> tuple[list[float], int, int, int]:
-    """Weights, endpoints without one yet and with an old one, and updates that fell back."""
+    """Weights; endpoints not yet usable; endpoints with a stale weight; fallbacks."""
     weights = sorted(value for _, value in plugin.values(WRR_WEIGHTS))
     kinds = (WRR_NOT_YET_USABLE, WRR_STALE, WRR_FALLBACK)
     not_yet, stale, fallbacks = (plugin.count_of(each) for each in kinds)
     return weights, not_yet, stale, fallbacks
 
 
+@pytest.mark.spec("A78-07", "A78-08", "A78-09")
 def test_weights_are_recorded_with_every_update(
     weighted: WeightedWorld, plugin: RecordingPlugin
 ) -> None:
     weighted.start("a", "b", "c", config=NO_BLACKOUT)
-    forget(plugin)
+    reset(plugin)
     weighted.advance(1)
     assert weights_of(plugin) == ([0, 0, 0], 3, 0, 1)
     weighted.weigh(a=1, b=2)
-    forget(plugin)
+    reset(plugin)
     weighted.advance(1)
     assert weights_of(plugin) == ([0, 1, 2], 1, 0, 0)
     assert {labels for labels, _ in plugin.values(WRR_WEIGHTS)} == {LABELS}
 
 
+@pytest.mark.spec("A78-08", "A78-09", "A78-10")
 def test_a_weight_within_the_blackout_is_not_yet_usable_and_an_old_one_is_stale(
     weighted: WeightedWorld, plugin: RecordingPlugin
 ) -> None:
     weighted.start("a", "b", config={"blackoutPeriod": "10s", "weightExpirationPeriod": "60s"})
     weighted.weigh(a=1, b=2)
-    forget(plugin)
+    reset(plugin)
     weighted.advance(1)
     assert weights_of(plugin) == ([0, 0], 2, 0, 1)
     weighted.advance(9)
-    forget(plugin)
+    reset(plugin)
     weighted.advance(1)
     assert weights_of(plugin) == ([1, 2], 0, 0, 0)
     weighted.advance(60)
-    forget(plugin)
+    reset(plugin)
     weighted.advance(1)
     assert weights_of(plugin) == ([0, 0], 0, 2, 1)
 
 
-def test_a_single_endpoint_is_a_fallback(weighted: WeightedWorld, plugin: RecordingPlugin) -> None:
+@pytest.mark.spec("A78-08")
+def test_single_endpoint_is_counted_as_a_fallback(
+    weighted: WeightedWorld, plugin: RecordingPlugin
+) -> None:
     weighted.start("a", config=NO_BLACKOUT)
     assert weights_of(plugin) == ([0], 1, 0, 1)
 
 
-@pytest.mark.spec("A78-01")
-def test_weights_say_where_the_endpoints_are_and_whose(
+@pytest.mark.spec("A78-11", "A89-04")
+def test_weights_have_the_labels_of_locality_and_cluster(
     mesh: MeshWorld, plugin: RecordingPlugin
 ) -> None:
     weighted: dict[str, object] = {"weighted_round_robin": {}}

@@ -1,6 +1,6 @@
-"""A86: what a control plane may say about HTTP proxies, and what is refused.
+"""A86: validation of HTTP proxies in cluster and endpoint resources.
 
-That connections then lead through them is in tests/e2e/test_xds_http_connect.py.
+tests/e2e/test_xds_http_connect.py covers the connections through proxies.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from proxyless.protos import Proto
 from proxyless.xds.client.api import Decoded
 from proxyless.xds.parsing.endpoint import EndpointType
 from proxyless.xds.resources import EndpointResource
-from tests.cluster_world import (
+from tests.worlds.xds_messages import (
     CONTEXT,
     any_of,
     any_with,
@@ -46,7 +46,7 @@ def socket(config: Proto | None) -> dict[str, Any]:
 
 
 def proxied(inner: dict[str, Any] | None = None) -> Proto:
-    """A cluster whose socket is wrapped around another one, or around none."""
+    """A cluster whose transport socket wraps another one, or none."""
     wrapper = any_of(proto(PROXIED, transport_socket=inner))
     return cluster(transport_socket=socket(wrapper))
 
@@ -54,8 +54,7 @@ def proxied(inner: dict[str, Any] | None = None) -> Proto:
 # Clusters
 
 
-@pytest.mark.spec("A78-01")
-def test_a_cluster_says_that_its_endpoints_have_proxies() -> None:
+def test_cluster_with_a_proxy_transport_socket_has_http_proxies() -> None:
     assert not parsed_cluster(cluster()).has_http_proxies
     direct = parsed_cluster(cluster(transport_socket=socket(any_of(tls_context()))))
     assert not direct.has_http_proxies
@@ -64,8 +63,8 @@ def test_a_cluster_says_that_its_endpoints_have_proxies() -> None:
     assert plain.tls is None
 
 
-@pytest.mark.spec("A78-01")
-def test_tls_inside_is_the_same_as_outside() -> None:
+@pytest.mark.spec("A86-02")
+def test_tls_config_is_the_same_inside_the_proxy_transport_socket() -> None:
     wrapped = parsed_cluster(proxied(socket(any_of(tls_context()))))
     assert wrapped.has_http_proxies
     direct = parsed_cluster(cluster(transport_socket=socket(any_of(tls_context()))))
@@ -73,7 +72,7 @@ def test_tls_inside_is_the_same_as_outside() -> None:
     assert wrapped.tls == direct.tls
 
 
-@pytest.mark.spec("A78-01")
+@pytest.mark.spec("A86-03")
 @pytest.mark.parametrize(
     ("inner", "expected"),
     [
@@ -83,33 +82,35 @@ def test_tls_inside_is_the_same_as_outside() -> None:
             f"field:{INSIDE} error:is {ADDRESS}, wanted {TLS}",
         ),
         (
-            # Not around itself.
+            # A wrapper may not contain a wrapper.
             socket(any_of(proto(PROXIED))),
             f"field:{INSIDE} error:is {PROXIED}, wanted {TLS}",
         ),
     ],
     ids=["nothing", "another type", "twice"],
 )
-def test_another_socket_inside_is_refused(inner: dict[str, Any], expected: str) -> None:
+def test_other_socket_inside_the_proxy_transport_socket_is_refused(
+    inner: dict[str, Any], expected: str
+) -> None:
     assert refused_cluster(proxied(inner)) == expected
 
 
-@pytest.mark.spec("A78-01")
-def test_bad_tls_inside_is_named_by_its_path() -> None:
-    refused = refused_cluster(proxied(socket(any_of(tls_context("nobody")))))
+@pytest.mark.spec("A86-04")
+def test_error_of_the_inner_tls_config_has_its_path() -> None:
+    refused = refused_cluster(proxied(socket(any_of(tls_context("unknown")))))
     assert refused.startswith(f'field:{INSIDE}["{TLS}"].common_tls_context.')
 
 
-@pytest.mark.spec("A78-01")
-def test_a_wrapper_that_cannot_be_decoded_is_refused() -> None:
+@pytest.mark.spec("A86-05")
+def test_malformed_proxy_transport_socket_is_refused() -> None:
     broken = cluster(transport_socket=socket(any_with(PROXIED, b"\xff")))
     assert refused_cluster(broken) == (
         f'field:transport_socket.typed_config["{PROXIED}"] error:cannot be decoded as {PROXIED}'
     )
 
 
-@pytest.mark.spec("A78-01")
-def test_turned_off_it_is_a_socket_that_nobody_knows() -> None:
+@pytest.mark.spec("A86-13")
+def test_proxy_transport_socket_is_refused_when_the_guard_is_false() -> None:
     assert refused_cluster(proxied(), {GUARD: "false"}) == (
         f"field:transport_socket.typed_config error:is {PROXIED}, wanted {TLS}"
     )
@@ -130,13 +131,13 @@ def metadata(value: Proto, key: str = KEY) -> dict[str, Any]:
 
 
 def proxies(endpoint: dict[str, Any], of_locality: dict[str, Any] | None = None) -> list[str]:
-    """Of the endpoint, then of its locality."""
+    """Proxies of the endpoint and of its locality."""
     [[only]] = parsed_endpoints(locality(lb_endpoint(**endpoint), metadata=of_locality)).priorities
     return [str(each) for each in (only.endpoints[0].http_proxy, only.http_proxy)]
 
 
-@pytest.mark.spec("A78-01")
-def test_endpoints_and_localities_say_where_their_proxies_are() -> None:
+@pytest.mark.spec("A86-06")
+def test_proxies_are_read_from_the_metadata_of_endpoints_and_localities() -> None:
     own, of_locality = metadata(address()), metadata(address("2001:db8::9", port_value=80))
     assert proxies({}) == ["None", "None"]
     assert proxies({"metadata": own}) == ["192.0.2.9:3128", "None"]
@@ -144,7 +145,7 @@ def test_endpoints_and_localities_say_where_their_proxies_are() -> None:
     assert proxies({"metadata": own}, of_locality) == ["192.0.2.9:3128", "[2001:db8::9]:80"]
 
 
-@pytest.mark.spec("A78-01")
+@pytest.mark.spec("A86-08")
 @pytest.mark.parametrize(
     "ignored",
     [
@@ -162,7 +163,7 @@ def test_other_metadata_is_ignored(ignored: dict[str, Any]) -> None:
 PROXY_PATH = f'metadata.typed_filter_metadata["{KEY}"]["{ADDRESS}"]'
 
 
-@pytest.mark.spec("A78-01")
+@pytest.mark.spec("A86-09")
 @pytest.mark.parametrize(
     ("value", "path", "text"),
     [
@@ -177,7 +178,9 @@ PROXY_PATH = f'metadata.typed_filter_metadata["{KEY}"]["{ADDRESS}"]'
         (address(named_port="http"), "socket_address.port_value", "is missing"),
     ],
 )
-def test_a_proxy_is_a_literal_address_with_a_port(value: Proto, path: str, text: str) -> None:
+def test_proxy_is_refused_unless_it_is_a_literal_address_with_a_port(
+    value: Proto, path: str, text: str
+) -> None:
     bad = metadata(value)
     expected = f"field:endpoints[0].{{}}{PROXY_PATH}.{path} error:{text}"
     of_endpoint = refused_endpoints(locality(lb_endpoint(metadata=bad)))
@@ -185,8 +188,7 @@ def test_a_proxy_is_a_literal_address_with_a_port(value: Proto, path: str, text:
     assert refused_endpoints(locality(lb_endpoint(), metadata=bad)) == expected.format("")
 
 
-@pytest.mark.spec("A78-01")
-def test_everything_wrong_with_a_proxy_is_said() -> None:
+def test_all_errors_of_a_proxy_are_reported() -> None:
     bad = metadata(address("x", port_value=99999))
     refused = refused_endpoints(locality(lb_endpoint(metadata=bad)))
     assert refused.count("error:") == 2
@@ -196,8 +198,8 @@ def decode_with(guard: str, message: Proto) -> Decoded[EndpointResource]:
     return EndpointType({GUARD: guard}).decode(message.SerializeToString(), CONTEXT)
 
 
-@pytest.mark.spec("A78-01")
-def test_turned_off_nobody_looks_at_the_metadata() -> None:
+@pytest.mark.spec("A86-14")
+def test_proxies_in_metadata_are_ignored_when_the_guard_is_false() -> None:
     bad = metadata(address("x"))
     message = assignment(locality(lb_endpoint(metadata=bad), metadata=bad))
     assert decode_with("true", message).resource is None

@@ -1,4 +1,4 @@
-"""What least_request (A48), weighted_round_robin (A58) and random have in common with round_robin.
+"""Connectivity management of least_request (A48), weighted_round_robin (A58) and random.
 
 "The same subchannel connectivity management logic implemented in the `round_robin` policy" - A48.
 """
@@ -9,17 +9,17 @@ from proxyless.lb import PolicyFactory
 from proxyless.lb.policies.least_request import LeastRequestFactory
 from proxyless.lb.policies.random import RandomFactory
 from proxyless.lb.policies.weighted_round_robin import WeightedRoundRobinFactory
-from tests.spec.lb_world import (
+from tests.worlds.policies import (
     CONNECTING,
     FAILURE,
     READY,
     DeadAddresses,
     Name,
-    World,
+    PolicyWorld,
     unavailable,
 )
 
-# How long removed endpoints take RPCs at most.
+# Longest time for which removed endpoints get RPCs.
 RETENTION_S = 30.0
 
 FACTORIES: list[PolicyFactory] = [
@@ -30,28 +30,28 @@ FACTORIES: list[PolicyFactory] = [
 
 
 @pytest.fixture(params=FACTORIES, ids=lambda factory: str(factory.name))
-def world(request: pytest.FixtureRequest) -> World:
-    return World(request.param)
+def world(request: pytest.FixtureRequest) -> PolicyWorld:
+    return PolicyWorld(request.param)
 
 
-def ready(world: World, *names: Name) -> None:
+def ready(world: PolicyWorld, *names: Name) -> None:
     for name in names:
         world[name].connecting()
         world[name].ready()
 
 
-def fail(world: World, *names: Name) -> None:
+def fail(world: PolicyWorld, *names: Name) -> None:
     for name in names:
         world[name].connecting()
         world[name].fail(f"{name} refused")
 
 
-def picked(world: World, picks: int = 100) -> set[object]:
+def picked(world: PolicyWorld, picks: int = 100) -> set[object]:
     return set(world.picks(picks))
 
 
 @pytest.mark.spec("LR-04", "WRR-10")
-def test_all_endpoints_connect_at_once(world: World) -> None:
+def test_all_endpoints_connect_at_once(world: PolicyWorld) -> None:
     world.update("a", "b", "c")
     assert sorted(world.take_requests()) == ["a", "b", "c"]
     world.expect_reports(CONNECTING)
@@ -59,7 +59,7 @@ def test_all_endpoints_connect_at_once(world: World) -> None:
 
 
 @pytest.mark.spec("LR-04", "WRR-10")
-def test_one_ready_is_enough(world: World) -> None:
+def test_policy_is_ready_when_one_endpoint_is_ready(world: PolicyWorld) -> None:
     world.update("a", "b", "c")
     fail(world, "a")
     world.expect_reports(CONNECTING)
@@ -71,7 +71,7 @@ def test_one_ready_is_enough(world: World) -> None:
 
 
 @pytest.mark.spec("LR-04", "WRR-10")
-def test_every_ready_endpoint_is_picked_and_no_other(world: World) -> None:
+def test_only_ready_endpoints_are_picked(world: PolicyWorld) -> None:
     world.update("a", "b", "c", "d")
     ready(world, "a", "b", "c")
     assert picked(world) == {"a", "b", "c"}
@@ -80,7 +80,7 @@ def test_every_ready_endpoint_is_picked_and_no_other(world: World) -> None:
 
 
 @pytest.mark.spec("LR-04", "WRR-10")
-def test_only_when_all_fail_it_fails_and_says_why(world: World) -> None:
+def test_policy_fails_with_the_last_error_when_all_endpoints_fail(world: PolicyWorld) -> None:
     world.update("a", "b", note="from dns")
     fail(world, "a")
     world.expect_reports(CONNECTING)
@@ -91,7 +91,7 @@ def test_only_when_all_fail_it_fails_and_says_why(world: World) -> None:
 
 
 @pytest.mark.spec("LR-04", "WRR-10")
-def test_an_endpoint_that_tries_again_does_not_end_failure(world: World) -> None:
+def test_policy_stays_in_failure_when_an_endpoint_reconnects(world: PolicyWorld) -> None:
     world.update("a", "b")
     fail(world, "a", "b")
     world.expect_reports(CONNECTING, FAILURE)
@@ -103,7 +103,7 @@ def test_an_endpoint_that_tries_again_does_not_end_failure(world: World) -> None
 
 
 @pytest.mark.spec("LR-04", "WRR-10")
-def test_an_idle_endpoint_is_connected_at_once_and_counts_as_connecting(world: World) -> None:
+def test_idle_endpoint_is_reconnected_at_once_and_counts_as_connecting(world: PolicyWorld) -> None:
     world.update("a")
     ready(world, "a")
     world.take_requests()
@@ -115,18 +115,20 @@ def test_an_idle_endpoint_is_connected_at_once_and_counts_as_connecting(world: W
 
 
 @pytest.mark.spec("LR-04", "WRR-08")
-def test_an_endpoint_that_is_listed_twice_is_there_once(world: World) -> None:
+def test_endpoint_that_is_listed_twice_counts_once(world: PolicyWorld) -> None:
     world.update(("a", "b"), "c", ("b", "a"), "c")
     assert sorted(world.take_requests()) == ["a", "c"]
     ready(world, "a", "c")
     world.expect_subchannels("a", "c")
     picks = world.picks(2_000)
-    # Twice the turns of the other would be 1,333.
+    # An endpoint that is counted twice would get 1,333 picks.
     assert all(900 <= picks.count(name) <= 1_100 for name in "ac")
 
 
 @pytest.mark.spec("LR-04", "WRR-10")
-def test_kept_endpoints_keep_their_connections_and_removed_ones_leave(world: World) -> None:
+def test_connections_are_kept_for_listed_endpoints_and_released_for_removed_ones(
+    world: PolicyWorld,
+) -> None:
     world.update("a", "b", "c")
     ready(world, "a", "b", "c")
     kept = world["b"]
@@ -140,7 +142,9 @@ def test_kept_endpoints_keep_their_connections_and_removed_ones_leave(world: Wor
 
 
 @pytest.mark.spec("LR-04", "WRR-10")
-def test_an_update_is_reported_once_and_one_that_changes_nothing_not_at_all(world: World) -> None:
+def test_update_is_reported_once_and_an_equal_update_is_not_reported(
+    world: PolicyWorld,
+) -> None:
     world.update("a", "b")
     ready(world, "a", "b")
     for name in "cde":
@@ -153,7 +157,7 @@ def test_an_update_is_reported_once_and_one_that_changes_nothing_not_at_all(worl
 
 
 @pytest.mark.spec("LR-04", "WRR-10", "RR-08")
-def test_removed_endpoints_take_rpcs_until_a_new_one_is_ready(world: World) -> None:
+def test_removed_endpoints_get_rpcs_until_a_new_one_is_ready(world: PolicyWorld) -> None:
     world.update("a", "b")
     ready(world, "a", "b")
     world.expect_never()
@@ -168,8 +172,8 @@ def test_removed_endpoints_take_rpcs_until_a_new_one_is_ready(world: World) -> N
 
 
 @pytest.mark.spec("LR-04", "WRR-10", "RR-08")
-def test_removed_endpoints_are_released_when_all_new_ones_fail_or_time_is_over(
-    world: World,
+def test_removed_endpoints_are_released_when_all_new_ones_fail_or_their_retention_ends(
+    world: PolicyWorld,
 ) -> None:
     world.update("a")
     ready(world, "a")
@@ -187,7 +191,9 @@ def test_removed_endpoints_are_released_when_all_new_ones_fail_or_time_is_over(
 
 
 @pytest.mark.spec("LR-04", "WRR-10", "RR-09")
-def test_removed_endpoints_leave_nothing_behind_when_the_policy_is_closed(world: World) -> None:
+def test_removed_endpoints_are_released_when_the_policy_is_closed(
+    world: PolicyWorld,
+) -> None:
     world.update("a", "b")
     ready(world, "a", "b")
     world.update("c")
@@ -198,7 +204,7 @@ def test_removed_endpoints_leave_nothing_behind_when_the_policy_is_closed(world:
 
 
 @pytest.mark.spec("LR-04", "WRR-10")
-def test_an_empty_list_is_a_failure_and_is_refused(world: World) -> None:
+def test_empty_list_is_refused_and_fails_rpcs(world: PolicyWorld) -> None:
     world.update("a")
     ready(world, "a")
     assert world.update() == unavailable("empty address list")
@@ -209,7 +215,7 @@ def test_an_empty_list_is_a_failure_and_is_refused(world: World) -> None:
 
 
 @pytest.mark.spec("LR-04", "WRR-10")
-def test_a_resolver_error_counts_only_without_a_list(world: World) -> None:
+def test_resolver_error_fails_rpcs_only_when_there_is_no_list(world: PolicyWorld) -> None:
     assert world.resolver_error("no such host") == unavailable("no such host")
     world.expect_pick_fails("no such host")
     world.update("a", "b")
@@ -221,7 +227,7 @@ def test_a_resolver_error_counts_only_without_a_list(world: World) -> None:
 
 
 @pytest.mark.spec("LR-04", "WRR-10")
-def test_close_leaves_nothing_behind(world: World) -> None:
+def test_close_releases_all_subchannels_and_timers(world: PolicyWorld) -> None:
     world.update("a", "b", ("c", "d"))
     ready(world, "a", "b", "c")
     world["b"].idle()
@@ -230,17 +236,19 @@ def test_close_leaves_nothing_behind(world: World) -> None:
 
 
 # ---------------------------------------------------------------------------------------------
-# Bugs that others had
+# Bugs of other implementations
 
 
 @pytest.mark.spec("LR-04", "WRR-10")
-def test_bug_grpc_java_6650_flapping_backends_do_not_keep_it_connecting(world: World) -> None:
+def test_bug_grpc_java_6650_policy_stays_in_failure_while_backends_reconnect(
+    world: PolicyWorld,
+) -> None:
     world.update("a", "b")
     DeadAddresses(world)
     for name in world.take_requests():
         world[name].connecting()
         world[name].fail()
-    # Each tries again at its own pace, so that at most times one of them is CONNECTING.
+    # Each retries after its own backoff, so that mostly one of them is CONNECTING.
     for name in "ab":
         world[name].idle()
     world.expect_reports(CONNECTING, FAILURE)
@@ -250,16 +258,18 @@ def test_bug_grpc_java_6650_flapping_backends_do_not_keep_it_connecting(world: W
 
 
 @pytest.mark.spec("LR-04", "WRR-10")
-def test_bug_grpc_31939_a_new_list_does_not_churn_the_connections_it_keeps(world: World) -> None:
+def test_bug_grpc_31939_kept_connections_are_used_at_once_with_a_new_list(
+    world: PolicyWorld,
+) -> None:
     world.update("a", "b", "c")
     ready(world, "a", "b", "c")
     world.expect_never()
-    created = world.created
+    created = world.helper.created
     world.update("b", "c", "d")
-    # All that stay are picked from the first report on; nobody waits for the first READY of d.
+    # Endpoints that stay are picked from the first report on, before d is READY.
     world.expect_reports(READY)
     assert picked(world) == {"b", "c"}
     ready(world, "d")
     world.expect_reports(READY)
     assert picked(world) == {"b", "c", "d"}
-    assert world.created == created + 1
+    assert world.helper.created == created + 1

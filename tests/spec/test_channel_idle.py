@@ -1,21 +1,25 @@
-"""A62 IDLE_TIMEOUT, and A21 (REG-02): when a channel holds nothing, what a bad config does."""
+"""IDLE_TIMEOUT of channels (A62), and rejected service configs (A21, REG-02)."""
 
 from math import inf
+from typing import Any
 
+import grpc
 import pytest
 
 from proxyless.base import OK, State, Status, StatusCode
 from proxyless.channel.options import IDLE_TIMEOUT_S, ChannelOptions
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
+from proxyless.sim import UNARY, pause
+from proxyless.sim import World as SimWorld
 from proxyless.wire import StreamEnd
-from tests.spec.channel_world import ChannelWorld
+from tests.worlds.channels import ChannelWorld
 
 MINUTE = 60.0
 DOWN = Status(StatusCode.UNAVAILABLE, "down")
 
 
 @pytest.mark.spec("A62-15")
-def test_the_idle_timeout_is_on_by_default_and_can_be_set_and_disabled() -> None:
+def test_idle_timeout_is_30_minutes_by_default_and_can_be_set_and_disabled() -> None:
     assert ChannelOptions().idle_timeout_s == IDLE_TIMEOUT_S == 30 * MINUTE
     for timeout_s, is_idle in ((30 * MINUTE, False), (5.0, True), (inf, False)):
         world = ChannelWorld(idle_timeout_s=timeout_s)
@@ -27,7 +31,7 @@ def test_the_idle_timeout_is_on_by_default_and_can_be_set_and_disabled() -> None
 
 
 @pytest.mark.spec("A62-16")
-def test_without_rpcs_everything_is_released_at_the_timeout_and_not_before() -> None:
+def test_channel_releases_everything_at_the_idle_timeout_when_there_are_no_rpcs() -> None:
     world = ChannelWorld()
     world.connect()
     world.report(State.TRANSIENT_FAILURE, FailPicker(DOWN))
@@ -36,12 +40,47 @@ def test_without_rpcs_everything_is_released_at_the_timeout_and_not_before() -> 
     world.clock.advance(1)
     world.expect_released(True)
     world.expect_state(State.IDLE)
-    # Nothing is left that could try again.
+    # No timer is left that could retry.
     assert world.clock.timers_pending == 0
 
 
+@pytest.mark.spec("A62-16")
+def test_no_connection_is_attempted_when_a_failing_channel_has_become_idle() -> None:
+    world = SimWorld(17)
+    attempts_s: list[float] = []
+    connect = world.fabric.connect
+
+    async def record(*arguments: Any) -> Any:  # noqa: ANN401 - those of connect
+        attempts_s.append(world.now_s())
+        return await connect(*arguments)
+
+    world.fabric.connect = record  # type: ignore[method-assign, assignment]
+
+    async def story() -> None:
+        host = world.host("nothing-listens")
+        channel = world.client().channel(f"ipv4:{host.ip}:50051")
+        started_s = world.now_s()
+        channel.get_state(try_to_connect=True)
+        await pause(30 * MINUTE - 1)
+        assert channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+        # Attempts are repeated until the timeout, at least once per longest backoff.
+        assert len(attempts_s) > 10
+        assert attempts_s[-1] > started_s + 30 * MINUTE - 1 - 120 * 1.2
+        await pause(1.1)
+        assert channel.get_state() is grpc.ChannelConnectivity.IDLE
+        count = len(attempts_s)
+        await pause(60 * MINUTE)
+        assert len(attempts_s) == count
+        # The next RPC starts anew.
+        with pytest.raises(grpc.aio.AioRpcError):
+            await channel.unary_unary(UNARY)(b"", timeout=5)
+        assert len(attempts_s) > count
+
+    world.run(story(), virtual_seconds=3 * 60 * MINUTE)
+
+
 @pytest.mark.spec("A62-17")
-def test_an_rpc_under_way_or_queued_keeps_the_channel_and_the_time_counts_from_its_end() -> None:
+def test_idle_timeout_starts_at_the_end_of_the_last_rpc() -> None:
     world = ChannelWorld()
     world.connect()
     world.call(None)
@@ -62,7 +101,7 @@ def test_an_rpc_under_way_or_queued_keeps_the_channel_and_the_time_counts_from_i
 
 
 @pytest.mark.spec("A62-17")
-def test_a_request_to_connect_counts_as_activity() -> None:
+def test_request_to_connect_restarts_the_idle_timeout() -> None:
     world = ChannelWorld()
     world.connect()
     world.report(State.IDLE, QUEUE_PICKER)
@@ -76,7 +115,7 @@ def test_a_request_to_connect_counts_as_activity() -> None:
 
 
 @pytest.mark.spec("A62-18")
-def test_pitfall_25_the_next_rpc_starts_afresh_and_is_not_failed_by_the_old_picker() -> None:
+def test_pitfall_25_next_rpc_after_idle_is_not_failed_by_the_old_picker() -> None:
     """grpc-java#4207."""
     world = ChannelWorld()
     world.connect()
@@ -88,12 +127,27 @@ def test_pitfall_25_the_next_rpc_starts_afresh_and_is_not_failed_by_the_old_pick
     world.resolve()
     assert not world.policy.is_closed
     world.ready()
-    world.streams[0].answer()
+    world.streams[0].respond()
     assert observer.status == OK
 
 
+@pytest.mark.spec("A62-18")
+def test_request_to_connect_leaves_idle_with_a_new_resolution_and_policy() -> None:
+    world = ChannelWorld()
+    world.connect()
+    world.report(State.TRANSIENT_FAILURE, FailPicker(DOWN))
+    world.clock.advance(30 * MINUTE)
+    world.expect_released(True)
+    world.channel.request_connection()
+    world.expect_state(State.CONNECTING)
+    assert world.resolver.started == 2
+    world.resolve()
+    world.expect_released(False)
+    assert len(world.policy.updates) == 2
+
+
 @pytest.mark.spec("REG-02")
-def test_a_rejected_service_config_leaves_the_running_one_in_force() -> None:
+def test_running_config_is_kept_when_a_service_config_is_rejected() -> None:
     world = ChannelWorld()
     world.connect()
     assert len(world.policy.updates) == 1
@@ -102,12 +156,12 @@ def test_a_rejected_service_config_leaves_the_running_one_in_force() -> None:
     assert len(world.policy.updates) == 1
     world.expect_state(State.READY)
     _, observer = world.call()
-    world.streams[0].answer()
+    world.streams[0].respond()
     assert observer.status == OK
 
 
 @pytest.mark.spec("REG-02")
-def test_without_a_valid_config_the_channel_fails_until_one_comes() -> None:
+def test_channel_fails_until_it_has_a_valid_config() -> None:
     world = ChannelWorld()
     world.channel.request_connection()
     world.resolve(service_config={"loadBalancingConfig": [{"unheard_of": {}}]})
@@ -119,5 +173,5 @@ def test_without_a_valid_config_the_channel_fails_until_one_comes() -> None:
     assert waiting.is_running
     world.resolve()
     world.ready()
-    world.streams[0].answer()
+    world.streams[0].respond()
     assert waiting.status == OK

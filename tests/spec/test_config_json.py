@@ -1,4 +1,4 @@
-"""Every field of every policy's config follows protobuf's JSON mapping.
+"""JSON mapping of protobuf, for every field of the configs of all policies.
 
 One table over all policies: 3, 3.0 and "3" are one integer; null is absent; other types are errors
 that name the field.
@@ -16,7 +16,7 @@ CHILD: Final[list[dict[str, dict[str, Any]]]] = [{"pick_first": {}}]
 ABSENT: Final = object()
 REGISTRY: Final = Registries().policies
 
-# Policy, the config around the field, and the field. Nested fields are joined by dots.
+# Policy, the config without the field, and the path of the field, joined by dots.
 INTEGERS: Final[list[tuple[str, dict[str, Any], str]]] = [
     ("least_request_experimental", {}, "choiceCount"),
     ("ring_hash_experimental", {"minRingSize": 1}, "maxRingSize"),
@@ -84,11 +84,11 @@ def parse(policy: str, config: Mapping[str, Any], path: str, value: object) -> t
 
 
 @pytest.mark.parametrize(("policy", "config", "path"), INTEGERS)
-def test_integer_field_takes_each_form_of_an_integer(
+def test_integer_field_accepts_each_form_of_an_integer(
     policy: str, config: Mapping[str, Any], path: str
 ) -> None:
     expected, text = parse(policy, config, path, 3)
-    # A minimum of 1,024 is above a maximum of 3: an error of another kind.
+    # `text` is not empty where 3 itself is out of range, such as a maximum below the minimum.
     for value in (3, 3.0, "3"):
         assert parse(policy, config, path, value) == (expected, text)
 
@@ -104,7 +104,7 @@ def test_integer_field_rejects_other_values(
 
 
 @pytest.mark.parametrize(("policy", "config", "path"), [*INTEGERS, *BOOLEANS, *NUMBERS])
-def test_null_is_absent(policy: str, config: Mapping[str, Any], path: str) -> None:
+def test_null_counts_as_absent(policy: str, config: Mapping[str, Any], path: str) -> None:
     absent = parse(policy, config, path, ABSENT)
     assert parse(policy, config, path, None) == absent
     assert ("is missing" in absent[1]) == (path in REQUIRED)
@@ -112,7 +112,7 @@ def test_null_is_absent(policy: str, config: Mapping[str, Any], path: str) -> No
 
 @pytest.mark.parametrize("value", [3, 3.0, "3", 3.5, "x", "true", [], {}])
 @pytest.mark.parametrize(("policy", "config", "path"), BOOLEANS)
-def test_boolean_field_takes_only_booleans(
+def test_boolean_field_accepts_only_booleans(
     policy: str, config: Mapping[str, Any], path: str, value: object
 ) -> None:
     assert parse(policy, config, path, True)[1] == ""
@@ -120,7 +120,7 @@ def test_boolean_field_takes_only_booleans(
 
 
 @pytest.mark.parametrize(("policy", "config", "path"), NUMBERS)
-def test_number_field_takes_each_form_of_a_number(
+def test_number_field_accepts_each_form_of_a_number(
     policy: str, config: Mapping[str, Any], path: str
 ) -> None:
     assert len({parse(policy, config, path, value) for value in (3, 3.0, "3", "3.0", "3e0")}) == 1
@@ -131,7 +131,7 @@ def test_number_field_takes_each_form_of_a_number(
 
 
 @pytest.mark.parametrize(("policy", "config", "path"), [*INTEGERS, *BOOLEANS, *NUMBERS])
-def test_field_is_known_by_the_name_in_the_proto(
+def test_field_is_accepted_under_its_proto_name(
     policy: str, config: Mapping[str, Any], path: str
 ) -> None:
     is_boolean = any((policy, path) == (each[0], each[2]) for each in BOOLEANS)

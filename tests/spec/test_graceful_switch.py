@@ -1,4 +1,4 @@
-"""Graceful switch: one kind of policy replaces another without failing RPCs."""
+"""Graceful switch: replacement of one policy by another without failing RPCs."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ from proxyless.lb import (
     QUEUE_PICKER,
     Complete,
     FailPicker,
-    GracefulSwitch,
+    GracefulSwitchPolicy,
     Helper,
     Policy,
     PolicyConfig,
@@ -25,13 +25,13 @@ from proxyless.lb import (
     SubchannelPicker,
     Update,
 )
-from tests.spec.lb_world import (
-    ANY_RPC,
+from proxyless.testing import ANY_RPC
+from tests.worlds.policies import (
     CONNECTING,
     FAILURE,
     IDLE,
     READY,
-    World,
+    PolicyWorld,
     address,
     endpoint,
     unavailable,
@@ -39,7 +39,7 @@ from tests.spec.lb_world import (
 
 
 class StubPolicy:
-    """A policy that says what the test tells it to say."""
+    """A policy whose reports the test makes."""
 
     def __init__(self, helper: Helper, refuses: Status) -> None:
         self._helper = helper
@@ -89,7 +89,7 @@ class StubPolicy:
 
 
 class StubFactory:
-    """Makes stubs of one kind and remembers them."""
+    """Creates stubs of one kind and records them."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -107,7 +107,7 @@ class StubFactory:
 
 
 class SwitchFactory:
-    """Lets a world have a graceful switch as its policy."""
+    """Factory of the graceful switch policy."""
 
     name = "switch"
 
@@ -117,10 +117,10 @@ class SwitchFactory:
         raise AssertionError("the test makes the configs itself")
 
     def create(self, helper: Helper) -> Policy:
-        return GracefulSwitch(helper)
+        return GracefulSwitchPolicy(helper)
 
 
-class SwitchWorld(World):
+class SwitchWorld(PolicyWorld):
     """A world with a switch between stubs of the kinds a, b and c."""
 
     def __init__(self) -> None:
@@ -134,8 +134,8 @@ class SwitchWorld(World):
         endpoints: tuple[Endpoint, ...] | Status = (),
         attributes: Attributes = EMPTY_ATTRIBUTES,
     ) -> Status:
-        wanted = PolicyConfig(self.kinds[kind], config)
-        return self.policy.update(Update(endpoints, wanted, attributes, "note"))
+        policy = PolicyConfig(self.kinds[kind], config)
+        return self.policy.update(Update(endpoints, policy, attributes, "note"))
 
     def stub(self, kind: str) -> StubPolicy:
         """The newest policy of this kind."""
@@ -148,7 +148,7 @@ def world() -> SwitchWorld:
 
 
 def switching(world: SwitchWorld) -> tuple[StubPolicy, StubPolicy]:
-    """One that is in use, and one that is pending."""
+    """The current policy and the pending one."""
     world.use("a")
     world.stub("a").connect("x")
     world.use("b")
@@ -157,26 +157,28 @@ def switching(world: SwitchWorld) -> tuple[StubPolicy, StubPolicy]:
 
 
 @pytest.mark.spec("GS-01")
-def test_the_first_policy_is_in_use_at_once(world: SwitchWorld) -> None:
+def test_first_policy_is_used_at_once(world: SwitchWorld) -> None:
     world.use("a")
     world.stub("a").report(CONNECTING)
     world.expect_reports(CONNECTING)
 
 
 @pytest.mark.spec("GS-01")
-def test_a_new_kind_waits_while_it_is_connecting(world: SwitchWorld) -> None:
+def test_new_policy_is_pending_while_it_is_connecting(world: SwitchWorld) -> None:
     old, new = switching(world)
     new.report(CONNECTING)
     world.expect_reports()
     assert isinstance(world.picker.pick(ANY_RPC), Complete)
     assert not old.is_closed
-    old.report(CONNECTING)  # Still the one that counts.
+    old.report(CONNECTING)  # The old policy is still current.
     world.expect_reports(CONNECTING)
 
 
 @pytest.mark.spec("GS-01")
 @pytest.mark.parametrize("state", [READY, IDLE, FAILURE])
-def test_any_other_state_of_the_new_kind_swaps_it_in(world: SwitchWorld, state: State) -> None:
+def test_new_policy_replaces_the_old_one_when_it_is_not_connecting(
+    world: SwitchWorld, state: State
+) -> None:
     old, new = switching(world)
     new.report(CONNECTING)
     new.report(state)
@@ -188,14 +190,16 @@ def test_any_other_state_of_the_new_kind_swaps_it_in(world: SwitchWorld, state: 
 
 
 @pytest.mark.spec("GS-01")
-def test_the_same_kind_again_is_an_update(world: SwitchWorld) -> None:
+def test_policy_is_updated_when_its_kind_stays_the_same(world: SwitchWorld) -> None:
     world.use("a", "first")
     world.use("a", "second")
     assert [update.config for update in world.stub("a").updates] == ["first", "second"]
     assert len(world.kinds["a"].made) == 1
 
 
-def test_a_policy_gets_its_own_config_and_everything_else_unchanged(world: SwitchWorld) -> None:
+def test_policy_gets_its_own_config_and_the_rest_of_the_update_unchanged(
+    world: SwitchWorld,
+) -> None:
     endpoints = (endpoint("x"),)
     world.kinds["a"].refuses = unavailable("do not like it")
     assert world.use("a", "config", endpoints) == unavailable("do not like it")
@@ -229,16 +233,16 @@ def test_reresolution_is_requested_only_by_the_newest(world: SwitchWorld) -> Non
 
 
 @pytest.mark.spec("GS-02")
-def test_a_replaced_policy_is_not_listened_to(world: SwitchWorld) -> None:
+def test_reports_and_subchannels_of_a_replaced_policy_are_ignored(world: SwitchWorld) -> None:
     old, new = switching(world)
     new.report(READY)
     world.expect_reports(READY)
-    created = world.created
+    created = world.helper.created
     for state in (CONNECTING, READY, IDLE, FAILURE):
         old.report(state)
     old.create_subchannel("y")
     world.expect_reports()
-    assert world.created == created
+    assert world.helper.created == created
 
 
 @pytest.mark.spec("GS-02")
@@ -247,11 +251,11 @@ def test_both_may_create_subchannels_while_one_is_pending(world: SwitchWorld) ->
     world.use("b")
     world.stub("a").connect("x")
     world.stub("b").connect("y")
-    assert [each.address for each in world.live] == [address("x"), address("y")]
+    assert [each.address for each in world.subchannels] == [address("x"), address("y")]
 
 
 @pytest.mark.spec("GS-03")
-def test_a_second_change_drops_the_pending_policy_at_once(world: SwitchWorld) -> None:
+def test_pending_policy_is_closed_at_once_when_the_kind_changes_again(world: SwitchWorld) -> None:
     old, dropped = switching(world)
     world.use("c")
     assert dropped.is_closed
@@ -264,7 +268,9 @@ def test_a_second_change_drops_the_pending_policy_at_once(world: SwitchWorld) ->
 
 
 @pytest.mark.spec("GS-03")
-def test_going_back_to_the_old_kind_makes_a_new_policy_of_it(world: SwitchWorld) -> None:
+def test_new_policy_is_created_when_the_kind_returns_to_that_of_the_current_one(
+    world: SwitchWorld,
+) -> None:
     old, dropped = switching(world)
     world.use("a")
     assert dropped.is_closed
@@ -280,7 +286,7 @@ def test_exit_idle_and_reset_backoff_reach_both(world: SwitchWorld) -> None:
     assert old.calls == new.calls == ["exit_idle", "reset_backoff"]
 
 
-def test_close_closes_both_and_nobody_is_listened_to(world: SwitchWorld) -> None:
+def test_close_closes_both_policies_and_their_reports_are_ignored(world: SwitchWorld) -> None:
     old, new = switching(world)
     world.policy.close()
     assert old.is_closed
@@ -292,7 +298,7 @@ def test_close_closes_both_and_nobody_is_listened_to(world: SwitchWorld) -> None
     assert world.reresolutions == 0
 
 
-def test_a_report_inside_the_first_update_counts(world: SwitchWorld) -> None:
+def test_report_inside_the_first_update_is_processed(world: SwitchWorld) -> None:
     class Eager(StubPolicy):
         def update(self, update: Update) -> Status:
             self.report(READY)

@@ -1,4 +1,4 @@
-"""A61: pick_first tries addresses with Happy Eyeballs, and may watch the health of what it has."""
+"""A61: Happy Eyeballs and health watches of pick_first."""
 
 import pytest
 
@@ -7,15 +7,15 @@ from proxyless.lb.attributes import HEALTH_WATCH
 from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.pick_first.config import CONNECTION_ATTEMPT_DELAY
 from proxyless.lb.policies.pick_first.happy_eyeballs import NO_OVERLAP_S
-from tests.spec.lb_world import (
-    ANY_RPC,
+from proxyless.testing import ANY_RPC
+from tests.worlds.policies import (
     CONNECTING,
     FAILURE,
     IDLE,
     READY,
-    FakeSubchannel,
     Name,
-    World,
+    PolicyWorld,
+    ScriptedSubchannel,
 )
 
 WITH_HEALTH = EMPTY_ATTRIBUTES.with_(HEALTH_WATCH, True)
@@ -23,15 +23,15 @@ TICK_S = 0.001
 
 
 @pytest.fixture
-def world() -> World:
-    return World(PickFirstFactory())
+def world() -> PolicyWorld:
+    return PolicyWorld(PickFirstFactory())
 
 
 def with_delay(delay_s: float) -> Attributes:
     return EMPTY_ATTRIBUTES.with_(CONNECTION_ATTEMPT_DELAY, delay_s)
 
 
-def fail(world: World, *names: Name) -> None:
+def fail(world: PolicyWorld, *names: Name) -> None:
     for name in names:
         world[name].connecting()
         world[name].fail(f"{name} refused")
@@ -46,7 +46,9 @@ def fail(world: World, *names: Name) -> None:
     ("configured_s", "delay_s"),
     [(None, 0.25), (0.3, 0.3), (0.1, 0.1), (0.01, 0.1), (-1, 0.1), (2, 2), (2.1, 2), (3600, 2)],
 )
-def test_the_delay_and_its_bounds(world: World, configured_s: float | None, delay_s: float) -> None:
+def test_connection_attempt_delay_is_limited_to_its_bounds(
+    world: PolicyWorld, configured_s: float | None, delay_s: float
+) -> None:
     attributes = EMPTY_ATTRIBUTES if configured_s is None else with_delay(configured_s)
     world.update("a", "b", "c", attributes=attributes)
     world["a"].connecting()
@@ -58,7 +60,7 @@ def test_the_delay_and_its_bounds(world: World, configured_s: float | None, dela
 
 
 @pytest.mark.spec("HE-01")
-def test_no_delay_runs_for_the_last_address(world: World) -> None:
+def test_no_delay_runs_for_the_last_address(world: PolicyWorld) -> None:
     world.update("a", "b")
     assert world.clock.timers_pending == 1
     world.advance(0.25)
@@ -67,11 +69,11 @@ def test_no_delay_runs_for_the_last_address(world: World) -> None:
     assert world.clock.timers_pending == 0
     world.update("d", "e")
     assert world.clock.timers_pending == 1
-    fail(world, "d")  # The delay that ran for d must not run on for e.
+    fail(world, "d")  # The delay of d does not run on for e.
     assert world.clock.timers_pending == 0
 
 
-def test_without_overlap_addresses_are_tried_one_at_a_time(world: World) -> None:
+def test_addresses_are_tried_one_at_a_time_when_overlap_is_off(world: PolicyWorld) -> None:
     """Decision D8."""
     world.update("a", "b", attributes=with_delay(NO_OVERLAP_S))
     world["a"].connecting()
@@ -82,18 +84,20 @@ def test_without_overlap_addresses_are_tried_one_at_a_time(world: World) -> None
 
 
 @pytest.mark.spec("HE-02")
-def test_when_the_delay_is_over_the_next_address_is_tried_beside_the_first(world: World) -> None:
+def test_next_address_is_tried_concurrently_when_the_delay_is_over(
+    world: PolicyWorld,
+) -> None:
     world.update("a", "b", "c")
     world["a"].connecting()
     world.advance(0.25)
     world["b"].connecting()
     world.expect_requests("a", "b")
-    world["a"].ready()  # It was not given up.
+    world["a"].ready()  # The first attempt was not cancelled.
     world.expect_pick("a")
 
 
 @pytest.mark.spec("HE-02")
-def test_a_failure_moves_on_at_once_and_restarts_the_delay(world: World) -> None:
+def test_next_address_is_tried_at_once_with_a_new_delay_after_a_failure(world: PolicyWorld) -> None:
     world.update("a", "b", "c")
     world.advance(0.2)
     fail(world, "a")
@@ -106,7 +110,7 @@ def test_a_failure_moves_on_at_once_and_restarts_the_delay(world: World) -> None
 
 
 @pytest.mark.spec("HE-02")
-def test_the_failure_of_an_earlier_address_does_not_hurry_the_next(world: World) -> None:
+def test_failure_of_an_earlier_address_does_not_shorten_the_delay(world: PolicyWorld) -> None:
     world.update("a", "b", "c")
     world["a"].connecting()
     world.advance(0.25)
@@ -120,7 +124,7 @@ def test_the_failure_of_an_earlier_address_does_not_hurry_the_next(world: World)
 
 
 @pytest.mark.spec("HE-03")
-def test_the_first_ready_wins_and_ends_everything_else(world: World) -> None:
+def test_first_ready_subchannel_is_selected_and_all_others_are_released(world: PolicyWorld) -> None:
     world.update("a", "b", "c", "d")
     world["a"].connecting()
     world.advance(0.25)
@@ -135,7 +139,7 @@ def test_the_first_ready_wins_and_ends_everything_else(world: World) -> None:
 
 
 @pytest.mark.spec("HE-03")
-def test_a_pass_ends_when_each_address_failed_once(world: World) -> None:
+def test_a_pass_ends_when_each_address_failed_once(world: PolicyWorld) -> None:
     world.update("a", "b", "c")
     world["a"].connecting()
     fail(world, "a")
@@ -148,11 +152,11 @@ def test_a_pass_ends_when_each_address_failed_once(world: World) -> None:
 
 
 # ---------------------------------------------------------------------------------------------
-# What the pass finds
+# States of subchannels at the start of a pass
 
 
 @pytest.mark.spec("HE-04")
-def test_an_address_that_is_connecting_already_counts_as_requested(world: World) -> None:
+def test_address_that_is_already_connecting_is_not_requested_again(world: PolicyWorld) -> None:
     world.share("a", CONNECTING)
     world.update("a", "b")
     world.expect_reports(CONNECTING)
@@ -166,7 +170,9 @@ def test_an_address_that_is_connecting_already_counts_as_requested(world: World)
 
 
 @pytest.mark.spec("HE-04")
-def test_addresses_that_are_failing_already_are_skipped_in_the_same_step(world: World) -> None:
+def test_addresses_already_in_failure_are_skipped_at_once(
+    world: PolicyWorld,
+) -> None:
     world.share("a", FAILURE)
     world.share("b", FAILURE)
     world.update("a", "b", "c", "d")
@@ -175,11 +181,11 @@ def test_addresses_that_are_failing_already_are_skipped_in_the_same_step(world: 
     world["c"].fail()
     world["d"].connecting()
     world["d"].fail()
-    world.expect_reports(CONNECTING, FAILURE)  # a and b counted as failed.
+    world.expect_reports(CONNECTING, FAILURE)  # a and b count as failed.
 
 
 @pytest.mark.spec("HE-04")
-def test_a_list_that_is_failing_already_is_a_failure_at_once(world: World) -> None:
+def test_policy_fails_at_once_when_the_whole_list_is_already_in_failure(world: PolicyWorld) -> None:
     world.share("a", FAILURE, "a refused")
     world.update("a")
     world.expect_reports(FAILURE)
@@ -190,8 +196,8 @@ def test_a_list_that_is_failing_already_is_a_failure_at_once(world: World) -> No
 
 
 @pytest.mark.spec("HE-04")
-def test_hundreds_of_failing_addresses_need_no_recursion(world: World) -> None:
-    names = [f"#{number}" for number in range(400)]
+def test_400_failing_addresses_cause_no_recursion(world: PolicyWorld) -> None:
+    names = [str(number) for number in range(400)]
     for name in names:
         world.share(name, FAILURE)
     world.update(*names, "a")
@@ -199,20 +205,22 @@ def test_hundreds_of_failing_addresses_need_no_recursion(world: World) -> None:
 
 
 @pytest.mark.spec("HE-04")
-def test_hundreds_of_attempts_that_fail_inside_the_request_need_no_recursion(world: World) -> None:
-    def refuse(subchannel: FakeSubchannel) -> None:
+def test_400_attempts_that_fail_inside_the_request_cause_no_recursion(
+    world: PolicyWorld,
+) -> None:
+    def refuse(subchannel: ScriptedSubchannel) -> None:
         subchannel.connecting()
         subchannel.fail()
 
-    world.attempt = refuse
-    names = [f"#{number}" for number in range(400)]
+    world.helper.attempt = refuse
+    names = [str(number) for number in range(400)]
     world.update(*names)
     world.expect_requests(*names)
     world.expect_reports(CONNECTING, FAILURE)
 
 
 @pytest.mark.spec("A62-01", "HE-04")
-def test_shared_connection_is_selected_when_its_turn_comes(world: World) -> None:
+def test_shared_connection_is_selected_when_its_turn_comes(world: PolicyWorld) -> None:
     """Decision D47."""
     world.share("c", READY)
     world.update("a", "b", "c")
@@ -231,7 +239,7 @@ def test_shared_connection_is_selected_when_its_turn_comes(world: World) -> None
 
 
 @pytest.mark.spec("HE-04")
-def test_shared_connection_is_selected_at_once_when_it_is_first(world: World) -> None:
+def test_shared_connection_is_selected_at_once_when_it_is_first(world: PolicyWorld) -> None:
     world.share("b", READY)
     world.share("a", FAILURE)
     world.update("a", "b", "c")
@@ -241,7 +249,7 @@ def test_shared_connection_is_selected_at_once_when_it_is_first(world: World) ->
 
 
 @pytest.mark.spec("A62-01")
-def test_connection_made_for_another_policy_waits_for_its_turn(world: World) -> None:
+def test_connection_made_for_another_policy_waits_for_its_turn(world: PolicyWorld) -> None:
     """Decision D47."""
     world.update("a", "b")
     world["b"].connecting()
@@ -254,7 +262,9 @@ def test_connection_made_for_another_policy_waits_for_its_turn(world: World) -> 
     world.expect_subchannels("a")
 
 
-def test_shared_connection_lost_before_its_turn_is_requested_in_its_turn(world: World) -> None:
+def test_shared_connection_lost_before_its_turn_is_requested_in_its_turn(
+    world: PolicyWorld,
+) -> None:
     world.share("c", READY)
     world.update("a", "b", "c")
     world["c"].idle()
@@ -265,8 +275,8 @@ def test_shared_connection_lost_before_its_turn_is_requested_in_its_turn(world: 
     world.expect_pick("c")
 
 
-def test_attempt_of_the_previous_pass_is_selected_before_its_turn(world: World) -> None:
-    """The policy requested it itself, so a shared subchannel has no part in this."""
+def test_attempt_of_the_previous_pass_is_selected_before_its_turn(world: PolicyWorld) -> None:
+    """The rule for shared subchannels does not apply: the policy itself requested it."""
     world.update("a", "b")
     world["a"].connecting()
     world.update("c", "a", "b")
@@ -276,10 +286,10 @@ def test_attempt_of_the_previous_pass_is_selected_before_its_turn(world: World) 
 
 
 @pytest.mark.spec("HE-05")
-def test_a_failure_before_the_pass_gets_there_does_not_count(world: World) -> None:
+def test_failure_before_the_turn_of_an_address_does_not_count(world: PolicyWorld) -> None:
     world.update("a", "b")
     world["a"].connecting()
-    world["b"].connecting()  # For somebody else who shares it.
+    world["b"].connecting()  # For another policy that shares it.
     world["b"].fail()
     world["b"].idle()
     world.take_requests()
@@ -292,22 +302,22 @@ def test_a_failure_before_the_pass_gets_there_does_not_count(world: World) -> No
 
 
 @pytest.mark.spec("HE-06")
-def test_after_the_pass_every_idle_address_is_connected_at_once(world: World) -> None:
+def test_idle_addresses_are_connected_at_once_after_the_pass(world: PolicyWorld) -> None:
     world.update("a", "b", "c")
     fail(world, "a")
-    world["a"].idle()  # Not yet: the pass is at b.
+    world["a"].idle()  # Not requested yet: the pass is at b.
     world.expect_requests("a", "b")
     fail(world, "b")
     world["b"].idle()
     world.expect_requests("c")
     world["c"].connecting()
     world["c"].fail()
-    assert sorted(world.take_requests()) == ["a", "b"]  # Those that are idle now.
+    assert sorted(world.take_requests()) == ["a", "b"]  # Those that are IDLE.
     world["c"].idle()
-    world.expect_requests("c")  # And the one that becomes so, while the others are trying.
+    world.expect_requests("c")  # And c when it becomes IDLE.
 
 
-def test_an_attempt_that_ends_without_failing_is_made_again(world: World) -> None:
+def test_attempt_is_repeated_when_it_ends_in_idle_without_failing(world: PolicyWorld) -> None:
     world.update("a", "b")
     world["a"].connecting()
     world["a"].idle()
@@ -318,7 +328,7 @@ def test_an_attempt_that_ends_without_failing_is_made_again(world: World) -> Non
 # The order of addresses
 
 
-def order_of_attempts(world: World) -> list[Name]:
+def order_of_attempts(world: PolicyWorld) -> list[Name]:
     order: list[Name] = []
     while requested := world.take_requests():
         order += requested
@@ -333,27 +343,27 @@ def order_of_attempts(world: World) -> list[Name]:
         ("a b c d a6 b6", "a a6 b b6 c d"),
         ("a6 b6 a b c d", "a6 a b6 b c d"),
         ("a b c", "a b c"),
-        ("a au a6 b bu b6", "a au a6 b bu b6"),  # Unix sockets are a family of their own.
+        ("a au a6 b bu b6", "a au a6 b bu b6"),  # Unix sockets are a separate family.
         ("au bu a b", "au a bu b"),
         ("a4in6 a b6", "a4in6 b6 a"),  # A mapped address is an IPv4 one.
         ("a a b a b", "a b"),
     ],
 )
-def test_families_take_turns_and_each_address_has_one(
-    world: World, listed: str, order: str
+def test_address_families_alternate_and_each_address_is_tried_once(
+    world: PolicyWorld, listed: str, order: str
 ) -> None:
     world.update(*listed.split())
     assert order_of_attempts(world) == order.split()
 
 
 @pytest.mark.spec("HE-07")
-def test_endpoints_are_flattened_before_families_are_interleaved(world: World) -> None:
+def test_endpoints_are_flattened_before_families_are_interleaved(world: PolicyWorld) -> None:
     world.update(("a", "a6"), ("b", "b6"), ("c", "a"))
     assert order_of_attempts(world) == ["a", "a6", "b", "b6", "c"]
 
 
 @pytest.mark.spec("HE-07")
-def test_endpoints_are_shuffled_before_families_are_interleaved(world: World) -> None:
+def test_endpoints_are_shuffled_before_families_are_interleaved(world: PolicyWorld) -> None:
     orders: set[tuple[Name, ...]] = set()
     for _ in range(30):
         world.update(("a", "b"), ("c6", "d6"), config={"shuffleAddressList": True})
@@ -367,7 +377,7 @@ def test_endpoints_are_shuffled_before_families_are_interleaved(world: World) ->
 
 
 @pytest.mark.spec("HE-09")
-def test_an_update_that_lists_the_connected_address_changes_nothing(world: World) -> None:
+def test_connection_is_kept_when_an_update_lists_its_address(world: PolicyWorld) -> None:
     world.update("a", "b")
     world["a"].ready()
     world.expect_reports(CONNECTING, READY)
@@ -380,11 +390,11 @@ def test_an_update_that_lists_the_connected_address_changes_nothing(world: World
     world.expect_pick("a")
     world["a"].idle()
     world.policy.exit_idle()
-    world.expect_requests("c")  # But the new list is the one that counts.
+    world.expect_requests("c")  # The next pass uses the new list.
 
 
 @pytest.mark.spec("HE-10")
-def test_an_update_while_idle_connects_nothing(world: World) -> None:
+def test_update_while_idle_does_not_connect(world: PolicyWorld) -> None:
     world.update("a")
     world["a"].ready()
     world["a"].idle()
@@ -399,13 +409,13 @@ def test_an_update_while_idle_connects_nothing(world: World) -> None:
 
 
 @pytest.mark.spec("HE-10")
-@pytest.mark.parametrize("wakes_by", ["pick", "exit_idle"])
-def test_an_update_right_after_leaving_idle_is_used(world: World, wakes_by: str) -> None:
+@pytest.mark.parametrize("trigger", ["pick", "exit_idle"])
+def test_update_right_after_leaving_idle_is_used(world: PolicyWorld, trigger: str) -> None:
     world.update("a")
     world["a"].ready()
     world["a"].idle()
     world.take_requests()
-    if wakes_by == "pick":
+    if trigger == "pick":
         world.expect_picker_queues()
     else:
         world.policy.exit_idle()
@@ -418,7 +428,7 @@ def test_an_update_right_after_leaving_idle_is_used(world: World, wakes_by: str)
     world.expect_pick("b")
 
 
-def test_every_pick_while_idle_can_wake_not_only_the_first(world: World) -> None:
+def test_pick_connects_after_each_idle_phase(world: PolicyWorld) -> None:
     world.update("a")
     for _ in range(3):
         world["a"].ready()
@@ -429,7 +439,7 @@ def test_every_pick_while_idle_can_wake_not_only_the_first(world: World) -> None
         world.expect_requests("a")
 
 
-def test_an_empty_update_while_idle_does_not_wedge(world: World) -> None:
+def test_policy_recovers_from_an_empty_update_while_idle(world: PolicyWorld) -> None:
     world.update("a")
     world["a"].ready()
     world["a"].idle()
@@ -442,7 +452,7 @@ def test_an_empty_update_while_idle_does_not_wedge(world: World) -> None:
     world.expect_pick("b")
 
 
-def test_an_update_during_a_pass_starts_over_with_what_is_known(world: World) -> None:
+def test_update_during_a_pass_restarts_it_with_the_current_states(world: PolicyWorld) -> None:
     world.update("a", "b", "c")
     fail(world, "a")
     world["b"].connecting()
@@ -451,14 +461,14 @@ def test_an_update_during_a_pass_starts_over_with_what_is_known(world: World) ->
     world.expect_subchannels("a", "b", "d")
     world.expect_requests("d")
     fail(world, "d")
-    world.expect_state(CONNECTING)  # a is in backoff and skipped, b is still trying.
+    world.expect_state(CONNECTING)  # a is in backoff and skipped, b is still CONNECTING.
     world.expect_requests()
     world["b"].fail()
     world.expect_state(FAILURE)
 
 
-def test_the_same_list_again_does_not_start_the_pass_over(world: World) -> None:
-    """Else updates that come faster than the delay would keep the second address waiting."""
+def test_equal_list_does_not_restart_the_pass(world: PolicyWorld) -> None:
+    """Otherwise frequent updates would delay the second address forever."""
     world.update("a", "b")
     world["a"].connecting()
     for _ in range(5):
@@ -472,18 +482,18 @@ def test_the_same_list_again_does_not_start_the_pass_over(world: World) -> None:
 
 
 @pytest.mark.spec("HE-11")
-@pytest.mark.parametrize("goes_on_as", ["connecting", "fail"])
-def test_a_selected_subchannel_that_reconnects_by_itself_starts_a_pass(
-    world: World, goes_on_as: str
+@pytest.mark.parametrize("next_state", ["connecting", "fail"])
+def test_pass_starts_when_the_selected_subchannel_reconnects_by_itself(
+    world: PolicyWorld, next_state: str
 ) -> None:
     world.update("a", "b")
     world["a"].ready()
     world.expect_reports(CONNECTING, READY)
     world.take_requests()
-    getattr(world["a"], goes_on_as)()
+    getattr(world["a"], next_state)()
     world.expect_reports(CONNECTING)
     assert world.reresolutions == 1
-    if goes_on_as == "connecting":
+    if next_state == "connecting":
         world.advance(0.25)
     world.expect_requests("b")
     world["b"].connecting()
@@ -492,7 +502,7 @@ def test_a_selected_subchannel_that_reconnects_by_itself_starts_a_pass(
 
 
 @pytest.mark.spec("HE-11")
-def test_a_selected_subchannel_that_was_the_only_one_may_fail(world: World) -> None:
+def test_policy_fails_when_its_only_selected_subchannel_fails(world: PolicyWorld) -> None:
     world.update("a")
     world["a"].ready()
     world["a"].fail("reset")
@@ -505,31 +515,31 @@ def test_a_selected_subchannel_that_was_the_only_one_may_fail(world: World) -> N
 
 
 @pytest.mark.spec("HE-12")
-def test_with_health_watch_ready_takes_health(world: World) -> None:
+def test_policy_is_ready_only_when_health_is_ready(world: PolicyWorld) -> None:
     world.update("a", "b", attributes=WITH_HEALTH)
     world["a"].connecting()
-    world["a"].health(CONNECTING)
+    world["a"].set_health(CONNECTING)
     world["a"].ready()
     world.expect_reports(CONNECTING)
     world.expect_picker_queues()
     world.expect_subchannels("a")
-    world["a"].health(READY)
+    world["a"].set_health(READY)
     world.expect_reports(READY)
     world.expect_pick("a")
 
 
 @pytest.mark.spec("HE-12")
-def test_bad_health_is_reported_and_the_connection_is_kept(world: World) -> None:
+def test_bad_health_is_reported_as_failure_and_the_connection_is_kept(world: PolicyWorld) -> None:
     world.update("a", "b", attributes=WITH_HEALTH)
     world["a"].ready()
     connected = world["a"]
     world.expect_reports(CONNECTING, READY)
-    world["a"].health(FAILURE, "not serving")
+    world["a"].set_health(FAILURE, "not serving")
     world.expect_reports(FAILURE)
     world.expect_pick_fails("not serving")
-    world["a"].health(CONNECTING)
-    world.expect_reports()  # Sticky, as any failure.
-    world["a"].health(READY)
+    world["a"].set_health(CONNECTING)
+    world.expect_reports()  # Sticky, like any failure.
+    world["a"].set_health(READY)
     world.expect_reports(READY)
     assert world["a"] is connected
     assert world.reresolutions == 0
@@ -537,49 +547,49 @@ def test_bad_health_is_reported_and_the_connection_is_kept(world: World) -> None
 
 
 @pytest.mark.spec("HE-12")
-def test_without_health_watch_health_is_not_asked_for(world: World) -> None:
+def test_health_is_not_watched_when_the_attribute_is_not_set(world: PolicyWorld) -> None:
     world.update("a")
-    world["a"].health(FAILURE, "ejected")
+    world["a"].set_health(FAILURE, "ejected")
     world["a"].ready()
     world.expect_reports(CONNECTING, READY)
     assert world["a"].health_watches == 0
 
 
-def test_an_update_does_not_watch_the_same_connection_twice(world: World) -> None:
+def test_health_of_a_connection_is_watched_once_despite_updates(world: PolicyWorld) -> None:
     world.update("a", "b", attributes=WITH_HEALTH)
     world["a"].ready()
     world.update("b", "a", attributes=WITH_HEALTH)
     assert world["a"].health_watches == 1
 
 
-def test_a_connection_that_comes_back_by_itself_is_watched_once(world: World) -> None:
+def test_health_is_watched_once_when_a_connection_returns_by_itself(world: PolicyWorld) -> None:
     world.update("a", attributes=WITH_HEALTH)
     world["a"].ready()
     world["a"].connecting()
-    world["a"].health(CONNECTING)
+    world["a"].set_health(CONNECTING)
     world["a"].ready()
     world.expect_reports(CONNECTING, READY, CONNECTING)
-    world["a"].health(READY)
-    # Each watch that is left over would report as well.
+    world["a"].set_health(READY)
+    # A watch that was not cancelled would report as well.
     world.expect_reports(READY)
     assert world["a"].health_watches == 2
 
 
-def test_a_connection_lost_in_bad_health_means_idle(world: World) -> None:
+def test_policy_is_idle_when_a_connection_in_bad_health_is_lost(world: PolicyWorld) -> None:
     world.update("a", attributes=WITH_HEALTH)
     world["a"].ready()
-    world["a"].health(FAILURE, "not serving")
-    world["a"].health(IDLE)
+    world["a"].set_health(FAILURE, "not serving")
+    world["a"].set_health(IDLE)
     world["a"].idle()
     world.expect_reports(CONNECTING, READY, FAILURE, IDLE)
 
 
 # ---------------------------------------------------------------------------------------------
-# The end
+# Close, reset_backoff and errors
 
 
 @pytest.mark.parametrize("state", ["connecting", "failing", "ready", "idle", "waking", "empty"])
-def test_close_leaves_nothing_behind(world: World, state: str) -> None:
+def test_close_releases_all_subchannels_and_timers(world: PolicyWorld, state: str) -> None:
     world.update("a", "b")
     if state == "failing":
         fail(world, "a", "b")
@@ -591,7 +601,7 @@ def test_close_leaves_nothing_behind(world: World, state: str) -> None:
         world.pick()
     if state == "empty":
         world.update()
-    old = list(world.live)
+    old = list(world.subchannels)
     picker = world.picker
     world.take_requests()
     world.expect_never()
@@ -606,16 +616,16 @@ def test_close_leaves_nothing_behind(world: World, state: str) -> None:
     world.expect_requests()
 
 
-def test_reset_backoff_reaches_every_subchannel(world: World) -> None:
+def test_reset_backoff_reaches_every_subchannel(world: PolicyWorld) -> None:
     world.update("a", "b")
     world.policy.reset_backoff()
-    assert [each.backoff_resets for each in world.live] == [1, 1]
+    assert [each.backoff_resets for each in world.subchannels] == [1, 1]
     world["a"].ready()
     world.policy.reset_backoff()
-    assert [each.backoff_resets for each in world.live] == [2]
+    assert [each.backoff_resets for each in world.subchannels] == [2]
 
 
-def test_error_texts_carry_the_resolution_note(world: World) -> None:
+def test_error_text_has_the_resolution_note(world: PolicyWorld) -> None:
     world.update("a", note="from dns")
     fail(world, "a")
     text = "failed to connect to all addresses; last error: a refused (from dns)"

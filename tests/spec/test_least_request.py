@@ -1,6 +1,6 @@
-"""least_request (A48): the one with the fewest RPCs under way, of a few that were drawn.
+"""A48: least_request, which picks the least busy of a few randomly chosen endpoints.
 
-What it has in common with round_robin is in test_as_round_robin.py.
+test_as_round_robin.py covers what it shares with round_robin.
 """
 
 from collections import Counter
@@ -13,7 +13,8 @@ from proxyless.assembly import default_policies
 from proxyless.base import EMPTY_METADATA, OK, Metadata, Status, StatusCode, ValidationError
 from proxyless.lb import CallTracker, Complete
 from proxyless.lb.policies.least_request import LeastRequestConfig, LeastRequestFactory
-from tests.spec.lb_world import ANY_RPC, Name, World
+from proxyless.testing import ANY_RPC
+from tests.worlds.policies import Name, PolicyWorld
 
 PICKS = 10_000
 
@@ -26,8 +27,8 @@ class End:
     trailing_metadata: Metadata = EMPTY_METADATA
 
 
-class LeastRequestWorld(World):
-    """A world whose RPCs begin and end."""
+class LeastRequestWorld(PolicyWorld):
+    """A world in which RPCs start and end."""
 
     def __init__(self, *, seed: int = 1) -> None:
         super().__init__(LeastRequestFactory(), seed=seed)
@@ -38,7 +39,7 @@ class LeastRequestWorld(World):
             self[name].ready()
 
     def start(self, name: Name, count: int = 1) -> CallTracker:
-        """Begin RPCs on this endpoint; chance may have to be asked often for that."""
+        """Start RPCs on this endpoint; picks until it is chosen."""
         for _ in range(1_000):
             result = self.picker.pick(ANY_RPC)
             assert isinstance(result, Complete)
@@ -50,8 +51,8 @@ class LeastRequestWorld(World):
                 return tracker
         raise AssertionError(f"{name} is never picked")
 
-    def part(self, name: Name) -> float:
-        """Which part of the RPCs goes there if none of them begins."""
+    def pick_share(self, name: Name) -> float:
+        """Share of picks for this endpoint while no RPC starts."""
         pick = self.picker.pick
         results = Counter(pick(ANY_RPC) for _ in range(PICKS))
         return (
@@ -86,21 +87,23 @@ def world() -> LeastRequestWorld:
         ({"choiceCount": 5, "whatever": 1}, 5),
     ],
 )
-def test_choice_count_is_two_unless_said_and_ten_at_most(
-    world: World, json: dict[str, object], count: int
+def test_choice_count_is_two_by_default_and_ten_at_most(
+    world: PolicyWorld, json: dict[str, object], count: int
 ) -> None:
     assert world.parse(json) == LeastRequestConfig(count)
 
 
 @pytest.mark.spec("LR-01")
 @pytest.mark.parametrize("count", [1, 0, -3, 2.5, True, "x", [], {}])
-def test_fewer_than_two_or_no_integer_is_refused(world: World, count: object) -> None:
+def test_choice_count_is_refused_when_below_two_or_not_an_integer(
+    world: PolicyWorld, count: object
+) -> None:
     with pytest.raises(ValidationError, match=r"field:choiceCount error:is .* wanted an "):
         world.parse({"choiceCount": count})
 
 
 @pytest.mark.spec("LR-01")
-def test_a_channel_knows_it_by_its_name() -> None:
+def test_policy_is_registered_by_default() -> None:
     assert isinstance(default_policies().find("least_request_experimental"), LeastRequestFactory)
 
 
@@ -109,37 +112,41 @@ def test_a_channel_knows_it_by_its_name() -> None:
 
 
 @pytest.mark.spec("LR-02")
-@pytest.mark.parametrize(("choice_count", "part"), [(2, 1 / 4), (3, 1 / 8), (10, 1 / 1024)])
-def test_the_busier_of_two_is_picked_only_if_nothing_else_was_drawn(
-    world: LeastRequestWorld, choice_count: int, part: float
+@pytest.mark.parametrize(("choice_count", "pick_share"), [(2, 1 / 4), (3, 1 / 8), (10, 1 / 1024)])
+def test_busier_endpoint_is_picked_only_when_all_choices_are_that_endpoint(
+    world: LeastRequestWorld, choice_count: int, pick_share: float
 ) -> None:
-    # With replacement: else the busier one would never be picked.
+    # Choices are with replacement; without, the busier one would never be picked.
     world.update("a", "b", config={"choiceCount": choice_count})
     world.ready("a", "b")
     world.start("a")
-    assert world.part("a") == pytest.approx(part, abs=0.02)
+    assert world.pick_share("a") == pytest.approx(pick_share, abs=0.02)
 
 
 @pytest.mark.spec("LR-02")
-def test_with_the_same_number_of_rpcs_everybody_is_picked_alike(world: LeastRequestWorld) -> None:
+def test_endpoints_are_picked_equally_when_they_have_the_same_number_of_rpcs(
+    world: LeastRequestWorld,
+) -> None:
     world.update(*"abcd")
     world.ready(*"abcd")
     for name in "abcd":
         world.start(name, count=3)
     for name in "abcd":
-        assert world.part(name) == pytest.approx(1 / 4, abs=0.02)
+        assert world.pick_share(name) == pytest.approx(1 / 4, abs=0.02)
 
 
 @pytest.mark.spec("LR-02")
-def test_the_least_busy_of_many_is_picked_whenever_it_is_drawn(world: LeastRequestWorld) -> None:
+def test_least_busy_endpoint_is_picked_whenever_it_is_among_the_choices(
+    world: LeastRequestWorld,
+) -> None:
     world.update(*"abcd")
     world.ready(*"abcd")
     for rpcs, name in enumerate("abcd"):
         if rpcs:
             world.start(name, rpcs)
-    # 1 - (3/4)^2, then what is left of it for the next, and so on.
-    for name, part in zip("abcd", (7 / 16, 5 / 16, 3 / 16, 1 / 16), strict=True):
-        assert world.part(name) == pytest.approx(part, abs=0.02)
+    # P(n least busy endpoints are not chosen) = (1 - n/4)^2; the shares are the differences.
+    for name, pick_share in zip("abcd", (7 / 16, 5 / 16, 3 / 16, 1 / 16), strict=True):
+        assert world.pick_share(name) == pytest.approx(pick_share, abs=0.02)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -148,61 +155,61 @@ def test_the_least_busy_of_many_is_picked_whenever_it_is_drawn(world: LeastReque
 
 @pytest.mark.spec("LR-03")
 @pytest.mark.parametrize("code", [StatusCode.OK, StatusCode.UNAVAILABLE, StatusCode.CANCELLED])
-def test_an_rpc_counts_until_it_ends_in_whatever_way(
+def test_rpc_counts_until_it_ends_with_any_status(
     world: LeastRequestWorld, code: StatusCode
 ) -> None:
     world.update("a", "b")
     world.ready("a", "b")
     rpc = world.start("a")
-    assert world.part("a") == pytest.approx(1 / 4, abs=0.02)
+    assert world.pick_share("a") == pytest.approx(1 / 4, abs=0.02)
     rpc.on_end(End(Status(code)))
-    assert world.part("a") == pytest.approx(1 / 2, abs=0.02)
+    assert world.pick_share("a") == pytest.approx(1 / 2, abs=0.02)
 
 
 @pytest.mark.spec("LR-03")
-def test_a_pick_alone_counts_nothing(world: LeastRequestWorld) -> None:
-    # A pick may come to nothing: its connection may be gone.
+def test_pick_without_a_started_rpc_does_not_count(world: LeastRequestWorld) -> None:
+    # A pick may start no RPC, if its connection is lost.
     world.update("a", "b")
     world.ready("a")
     world.picks(100)
     world.ready("b")
-    assert world.part("a") == pytest.approx(1 / 2, abs=0.02)
+    assert world.pick_share("a") == pytest.approx(1 / 2, abs=0.02)
 
 
 @pytest.mark.spec("LR-03")
-def test_counts_survive_new_pickers_and_new_lists(world: LeastRequestWorld) -> None:
+def test_counts_are_kept_when_pickers_and_lists_change(world: LeastRequestWorld) -> None:
     world.update("a", "b", "c")
     world.ready("a", "b")
     old = world.start("a", count=2)
     world.ready("c")
     world["c"].idle()
-    assert world.part("a") == pytest.approx(1 / 4, abs=0.02)
+    assert world.pick_share("a") == pytest.approx(1 / 4, abs=0.02)
     world.update("b", "a", config={"choiceCount": 3})
-    assert world.part("a") == pytest.approx(1 / 8, abs=0.02)
-    # What the old picker started ends on the same count.
+    assert world.pick_share("a") == pytest.approx(1 / 8, abs=0.02)
+    # RPCs of the old picker end on the same count.
     for _ in range(2):
         old.on_end(End())
-    assert world.part("a") == pytest.approx(1 / 2, abs=0.02)
+    assert world.pick_share("a") == pytest.approx(1 / 2, abs=0.02)
 
 
 @pytest.mark.spec("LR-03")
-def test_rpcs_that_outlive_their_connection_never_make_a_count_negative(
+def test_count_is_not_negative_when_rpcs_outlive_their_connection(
     world: LeastRequestWorld,
 ) -> None:
     world.update("a", "b")
     world.ready("a", "b")
     old = world.start("a", count=5)
-    # The backend says GOAWAY; its RPCs go on while there is a new connection to it.
+    # The backend sent GOAWAY: its RPCs go on while there is a new connection to it.
     world["a"].idle()
     world.settle()
     world.ready("a")
     for _ in range(5):
         old.on_end(End())
-    assert world.part("a") == pytest.approx(1 / 2, abs=0.02)
+    assert world.pick_share("a") == pytest.approx(1 / 2, abs=0.02)
 
 
 @pytest.mark.spec("LR-03")
-def test_an_endpoint_that_returns_starts_from_nothing(world: LeastRequestWorld) -> None:
+def test_count_starts_at_0_when_a_removed_endpoint_returns(world: LeastRequestWorld) -> None:
     world.update("a", "b")
     world.ready("a", "b")
     old = world.start("a", count=5)
@@ -210,15 +217,15 @@ def test_an_endpoint_that_returns_starts_from_nothing(world: LeastRequestWorld) 
     world.update("a", "b")
     world.ready("a")
     old.on_end(End())
-    assert world.part("a") == pytest.approx(1 / 2, abs=0.02)
+    assert world.pick_share("a") == pytest.approx(1 / 2, abs=0.02)
 
 
 # ---------------------------------------------------------------------------------------------
-# The rest
+# Updates and effect
 
 
 @pytest.mark.spec("LR-01")
-def test_a_new_choice_count_is_used_at_once_even_beside_a_resolver_error(
+def test_changed_choice_count_is_used_at_once_even_with_a_resolver_error(
     world: LeastRequestWorld,
 ) -> None:
     world.update("a", "b")
@@ -227,14 +234,14 @@ def test_a_new_choice_count_is_used_at_once_even_beside_a_resolver_error(
     world.expect_never()
     world.update("a", "b", config={"choiceCount": 10})
     world.expect_reports(world.state)
-    assert world.part("a") < 0.02
-    # A resolver error comes with the config of the moment, here the default.
+    assert world.pick_share("a") < 0.02
+    # A resolver error comes with the current config, here the default.
     world.resolver_error()
-    assert world.part("a") == pytest.approx(1 / 4, abs=0.02)
+    assert world.pick_share("a") == pytest.approx(1 / 4, abs=0.02)
 
 
-def test_rpcs_spread_towards_backends_that_are_faster(world: LeastRequestWorld) -> None:
-    """Two backends, of which one takes four times as long for each RPC."""
+def test_faster_backend_gets_more_rpcs(world: LeastRequestWorld) -> None:
+    """RPCs of backend a take four times as long as those of b."""
     world.update("a", "b")
     world.ready("a", "b")
     done: Counter[Name] = Counter()
@@ -246,6 +253,6 @@ def test_rpcs_spread_towards_backends_that_are_faster(world: LeastRequestWorld) 
         name = world.name(result.subchannel.address)
         done[name] += 1
         result.tracker.on_start()
-        takes_s = 0.4 if name == "a" else 0.1
-        world.clock.call_later(takes_s, partial(result.tracker.on_end, End()))
+        duration_s = 0.4 if name == "a" else 0.1
+        world.clock.call_later(duration_s, partial(result.tracker.on_end, End()))
     assert done["b"] > 2 * done["a"]

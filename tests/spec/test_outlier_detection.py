@@ -1,4 +1,4 @@
-"""outlier_detection_experimental: endpoints that fail too much rest for a while (A50, A61)."""
+"""A50 and A61: outlier_detection_experimental, which ejects failing endpoints for a time."""
 
 import gc
 import weakref
@@ -43,18 +43,17 @@ from proxyless.lb.policies.outlier_detection.config import (
 from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.priority import PriorityFactory
 from proxyless.lb.policies.round_robin import RoundRobinFactory
-from proxyless.testing import FakeHelper, check_policy
+from proxyless.testing import ANY_RPC, FakeHelper, check_policy
 from proxyless.testing import address as kit_address
-from tests.spec.children_world import ChildrenWorld, stub_config
-from tests.spec.lb_world import (
-    ANY_RPC,
+from tests.worlds.child_policies import ParentPolicyWorld, stub_config
+from tests.worlds.policies import (
     CONNECTING,
     FAILURE,
     READY,
     EndpointName,
-    FakeSubchannel,
     Name,
-    World,
+    PolicyWorld,
+    ScriptedSubchannel,
     address,
     endpoint,
 )
@@ -65,7 +64,7 @@ PICK_FIRST: Final[list[object]] = [{"pick_first": {}}]
 INTERVAL_S = 10
 MOMENT_S = 0.001
 
-# Whoever fails more than half of at least four RPCs is ejected, as long as half are left.
+# Endpoints that fail more than half of at least four RPCs are ejected, up to half of all.
 FAILURES: Final = {
     "failurePercentageEjection": {"threshold": 50, "minimumHosts": 1, "requestVolume": 4},
     "maxEjectionPercent": 50,
@@ -88,50 +87,50 @@ class End:
 
 
 def run_rpc(picked: Complete, code: StatusCode = StatusCode.OK) -> None:
-    """What a channel does with a pick."""
+    """Start and end an RPC on a pick, as a channel does."""
     if picked.tracker is not None:
         picked.tracker.on_start()
         picked.tracker.on_end(End(code))
 
 
-class ForgetfulWorld(World):
-    """A world that need not remember all that was reported."""
+class ReportWorld(PolicyWorld):
+    """A world that can drop old reports."""
 
-    def forget_reports(self) -> None:
-        """All but the last, and with them what their pickers hold."""
-        del self._reports[:-1]
+    def drop_reports(self) -> None:
+        """Drop all reports but the last, with their pickers."""
+        del self.helper.reports[:-1]
         self._reports_taken = 1
 
     def name_all(self, *names: Name) -> None:
-        """For endpoints that the test makes itself."""
+        """Register names of endpoints that the test creates itself."""
         self._names.update((address(name), name) for name in names)
 
 
-class OutlierWorld(ForgetfulWorld):
-    """An outlier_detection policy, over round_robin unless the test says otherwise."""
+class OutlierWorld(ReportWorld):
+    """An outlier_detection policy over round_robin, unless the test configures another child."""
 
     def __init__(self, *others: PolicyFactory, seed: int = 1) -> None:
-        known: tuple[PolicyFactory, ...] = (
+        registered: tuple[PolicyFactory, ...] = (
             RoundRobinFactory(),
             PickFirstFactory(),
             PriorityFactory(),
         )
-        super().__init__(OutlierDetectionFactory(), others=known + others, seed=seed)
+        super().__init__(OutlierDetectionFactory(), others=registered + others, seed=seed)
 
     def configure(self, *endpoints: EndpointName, **config: object) -> Status:
         return self.update(*endpoints, config={"childPolicy": ROUND_ROBIN, **config})
 
     def start(self, *endpoints: EndpointName, **config: object) -> None:
-        """Everybody is connected."""
+        """Configure the policy, and connect all endpoints."""
         self.configure(*endpoints, **config)
-        for subchannel in tuple(self.live):
-            if not subchannel.is_released:  # The other address of an endpoint was faster.
+        for subchannel in tuple(self.subchannels):
+            if not subchannel.is_released:  # Another address of the endpoint is connected.
                 subchannel.connecting()
                 subchannel.ready()
 
     def pick_for(self, name: Name) -> Complete:
-        """A pick of this address."""
-        for _ in range(2 * len(self.live)):
+        """Pick until this address is picked."""
+        for _ in range(2 * len(self.subchannels)):
             result = self.picker.pick(ANY_RPC)
             if isinstance(result, Complete) and result.subchannel.address == address(name):
                 return result
@@ -144,30 +143,30 @@ class OutlierWorld(ForgetfulWorld):
         for _ in range(failed):
             run_rpc(picked, StatusCode.INTERNAL)
 
-    def all_well(self, *names: Name, count: int = 10) -> None:
+    def succeed_rpcs(self, *names: Name, count: int = 10) -> None:
         for name in names:
             self.rpcs(name, ok=count)
 
     def eject(self, name: Name, *others: Name) -> None:
-        """An interval ends in which this one failed and others did not."""
+        """End an interval in which the RPCs of this endpoint failed and those of others did not."""
         self.rpcs(name, failed=10)
-        self.all_well(*others)
+        self.succeed_rpcs(*others)
         self.advance(INTERVAL_S)
         self.expect_ejected(name)
 
     @property
     def in_use(self) -> set[Name]:
-        """Where RPCs go."""
-        names = self.picks(2 * len(self.live)) if self.state is READY else []
+        """Endpoints that get RPCs."""
+        names = self.picks(2 * len(self.subchannels)) if self.state is READY else []
         return {name for name in names if isinstance(name, str)}
 
     def expect_ejected(self, *names: Name) -> None:
-        """These get no RPC, all others do; and no connection was touched."""
-        assert self.in_use == set(self.live_names) - set(names)
-        assert all(each.state is READY for each in self.live)
+        """Check that all endpoints but these get RPCs, and that all are still connected."""
+        assert self.in_use == set(self.subchannel_names) - set(names)
+        assert all(each.state is READY for each in self.subchannels)
 
     def expect_returns_after(self, seconds: float, name: Name) -> None:
-        """It is ejected still, until just then."""
+        """Check that the endpoint returns after this time, and not before."""
         self.advance(seconds - MOMENT_S)
         assert name not in self.in_use, f"{name!r} has returned too early"
         self.advance(MOMENT_S)
@@ -190,7 +189,7 @@ def parse(json: Mapping[str, object]) -> OutlierDetectionConfig:
 
 
 @pytest.mark.spec("OD-01")
-def test_defaults() -> None:
+def test_config_has_the_defaults_of_a50() -> None:
     assert OutlierDetectionFactory.name == "outlier_detection_experimental"
     config = parse({})
     assert config.interval_s == 10
@@ -203,7 +202,7 @@ def test_defaults() -> None:
 
 
 @pytest.mark.spec("OD-01")
-def test_defaults_of_the_algorithms() -> None:
+def test_configs_of_the_algorithms_have_the_defaults_of_a50() -> None:
     rules = parse({"successRateEjection": {}, "failurePercentageEjection": {}}).rules
     rate, percentage = rules.success_rate, rules.failure_percentage
     assert rate is not None
@@ -219,12 +218,14 @@ def test_defaults_of_the_algorithms() -> None:
 @pytest.mark.parametrize(
     ("base", "maximum"), [("0s", 300), ("299.5s", 300), ("300.5s", 300.5), ("1000s", 1000)]
 )
-def test_without_a_maximum_the_base_may_be_it(base: str, maximum: float) -> None:
+def test_max_ejection_time_is_at_least_the_base_ejection_time_by_default(
+    base: str, maximum: float
+) -> None:
     assert parse({"baseEjectionTime": base}).rules.max_ejection_time_s == maximum
 
 
 @pytest.mark.spec("OD-01")
-def test_what_the_config_says_counts() -> None:
+def test_all_fields_of_the_config_are_read() -> None:
     config = parse(
         {
             "interval": "1.5s",
@@ -260,7 +261,7 @@ def test_what_the_config_says_counts() -> None:
 
 
 @pytest.mark.spec("OD-01")
-def test_the_names_of_the_proto_are_names_in_json_too() -> None:
+def test_config_accepts_proto_field_names() -> None:
     rules = parse({"max_ejection_percent": 7, "success_rate_ejection": {"stdev_factor": 8}}).rules
     assert rules.max_ejection_percent == 7
     assert rules.success_rate == SuccessRateEjection(stdev_factor=8)
@@ -304,14 +305,14 @@ def test_the_names_of_the_proto_are_names_in_json_too() -> None:
         ({"childPolicy": {}}, "childPolicy error:is an object"),
     ],
 )
-def test_what_is_wrong_rejects_the_config(json: Mapping[str, object], where: str) -> None:
+def test_invalid_config_is_rejected(json: Mapping[str, object], where: str) -> None:
     with pytest.raises(ValidationError) as raised:
         parse(json)
     assert where in str(raised.value)
 
 
 @pytest.mark.spec("OD-02")
-def test_everything_that_is_wrong_is_said() -> None:
+def test_all_errors_of_a_config_are_reported() -> None:
     bad = {"interval": "x", "maxEjectionPercent": 101, "childPolicy": []}
     with pytest.raises(ValidationError) as raised:
         parse(bad)
@@ -319,7 +320,7 @@ def test_everything_that_is_wrong_is_said() -> None:
 
 
 @pytest.mark.spec("OD-02")
-def test_a_zero_that_is_written_is_kept() -> None:
+def test_explicit_zeros_are_kept() -> None:
     zeros = {"enforcementPercentage": 0, "minimumHosts": 0, "requestVolume": 0}
     config = parse(
         {
@@ -346,7 +347,7 @@ def test_a_zero_that_is_written_is_kept() -> None:
 
 
 @pytest.mark.spec("OD-02")
-def test_an_interval_of_zero_does_not_take_all_the_time(world: OutlierWorld) -> None:
+def test_interval_of_zero_does_not_loop(world: OutlierWorld) -> None:
     world.start("a", "b", interval="0s", **FAILURES)
     world.rpcs("a", failed=10)
     world.rpcs("b", ok=10)
@@ -359,33 +360,33 @@ def test_an_interval_of_zero_does_not_take_all_the_time(world: OutlierWorld) -> 
 
 
 @pytest.mark.spec("OD-03")
-def test_without_algorithms_nothing_is_in_the_way_of_a_pick() -> None:
-    world = ChildrenWorld(OutlierDetectionFactory())
+def test_picker_of_the_child_is_used_unchanged_without_algorithms() -> None:
+    world = ParentPolicyWorld(OutlierDetectionFactory())
     world.update("a", config={"childPolicy": stub_config("child")})
-    world.say("child", READY)
-    world.expect_uses("child")  # The very picker of the child.
+    world.report("child", READY)
+    world.expect_uses("child")  # The same picker object.
     assert world.clock.timers_pending == 0
 
 
 @pytest.mark.spec("OD-03")
-def test_without_algorithms_nobody_is_counted_or_ejected(world: OutlierWorld) -> None:
+def test_endpoints_are_neither_counted_nor_ejected_without_algorithms(world: OutlierWorld) -> None:
     world.start("a", "b")
     picked = world.pick_for("a")
     assert picked.tracker is None
-    assert isinstance(picked.subchannel, FakeSubchannel)
+    assert isinstance(picked.subchannel, ScriptedSubchannel)
     assert world.clock.timers_pending == 0
     world.advance(1000)
     world.expect_ejected()
 
 
 @pytest.mark.spec("OD-03")
-def test_turning_it_off_returns_everybody_and_forgets_how_often_they_were_ejected(
+def test_all_endpoints_return_and_multipliers_are_zero_when_it_is_turned_off(
     world: OutlierWorld,
 ) -> None:
     world.start("a", "b", **FAILURES)
     world.eject("a", "b")
     world.advance(40)
-    world.eject("a", "b")  # For the second time: it would be for 60 s.
+    world.eject("a", "b")  # The second ejection would last 60 s.
     world.configure("a", "b")
     world.expect_ejected()
     assert world.clock.timers_pending == 0
@@ -396,7 +397,9 @@ def test_turning_it_off_returns_everybody_and_forgets_how_often_they_were_ejecte
 
 @pytest.mark.spec("OD-03")
 @pytest.mark.parametrize("also_off", [{"successRateEjection": None}, {"maxEjectionPercent": 100}])
-def test_off_means_both_are_unset(world: OutlierWorld, also_off: dict[str, object]) -> None:
+def test_endpoints_return_when_both_algorithms_are_unset(
+    world: OutlierWorld, also_off: dict[str, object]
+) -> None:
     world.start("a", "b", **FAILURES)
     world.eject("a", "b")
     world.configure("a", "b", **also_off)
@@ -407,7 +410,7 @@ def test_off_means_both_are_unset(world: OutlierWorld, also_off: dict[str, objec
 
 
 @pytest.mark.spec("OD-03", "OD-04")
-def test_what_is_connected_already_is_counted_as_soon_as_it_is_turned_on() -> None:
+def test_existing_connections_are_counted_when_an_algorithm_is_turned_on() -> None:
     helper = FakeHelper(PolicyRegistry([RoundRobinFactory()]))
     policy = OutlierDetectionFactory().create(helper)
 
@@ -436,7 +439,7 @@ def test_what_is_connected_already_is_counted_as_soon_as_it_is_turned_on() -> No
     assert {each.subchannel.address for each in picked()} == {kit_address("b")}
     update()
     assert {each.subchannel.address for each in picked()} == {kit_address("a"), kit_address("b")}
-    assert all(each.tracker is None for each in picked()), "counted though it is off"
+    assert all(each.tracker is None for each in picked()), "RPCs are counted while it is off"
     policy.close()
     assert not helper.subchannels
 
@@ -450,14 +453,14 @@ def endpoint_of(at: Address) -> Endpoint:
 
 
 @pytest.mark.spec("OD-04")
-def test_the_first_interval_begins_with_the_config_that_turns_it_on(world: OutlierWorld) -> None:
+def test_first_interval_starts_with_the_config_that_turns_it_on(world: OutlierWorld) -> None:
     world.start("a", "b")
     world.advance(7)
     world.share("a", READY)
     world.share("b", READY)
     world.configure("a", "b", **FAILURES)
     world.rpcs("a", failed=10)
-    world.all_well("b")
+    world.succeed_rpcs("b")
     world.advance(INTERVAL_S - MOMENT_S)
     assert world.in_use == {"a", "b"}
     world.advance(MOMENT_S)
@@ -465,7 +468,7 @@ def test_the_first_interval_begins_with_the_config_that_turns_it_on(world: Outli
 
 
 @pytest.mark.spec("OD-04")
-def test_the_first_interval_is_a_whole_one_each_time_it_is_turned_on(world: OutlierWorld) -> None:
+def test_first_interval_is_a_full_one_each_time_it_is_turned_on(world: OutlierWorld) -> None:
     world.start("a", "b", **FAILURES)
     world.advance(7)
     world.configure("a", "b")
@@ -478,13 +481,13 @@ def test_the_first_interval_is_a_whole_one_each_time_it_is_turned_on(world: Outl
 
 
 @pytest.mark.spec("OD-04")
-def test_what_was_counted_before_it_was_turned_off_does_not_count(world: OutlierWorld) -> None:
+def test_counts_are_reset_when_it_is_turned_off(world: OutlierWorld) -> None:
     world.start("a", "b", **FAILURES)
     world.rpcs("a", failed=10)
     world.advance(5)
     world.configure("a", "b")
     world.configure("a", "b", **FAILURES)
-    world.all_well("b")
+    world.succeed_rpcs("b")
     world.advance(INTERVAL_S)
     world.expect_ejected()
     world.rpcs("a", failed=10)
@@ -496,12 +499,12 @@ def test_what_was_counted_before_it_was_turned_off_does_not_count(world: Outlier
 @pytest.mark.parametrize(
     ("interval_s", "left_s"), [(20, 14), (10, 4), (7, 1), (6, 0), (3, 0), (0, 0)]
 )
-def test_a_later_config_changes_the_interval_that_is_under_way(
+def test_changed_interval_applies_to_the_interval_under_way(
     world: OutlierWorld, interval_s: int, left_s: int
 ) -> None:
     world.start("a", "b", **FAILURES)
     world.rpcs("a", failed=10)
-    world.all_well("b")
+    world.succeed_rpcs("b")
     world.advance(6)
     world.configure("a", "b", interval=f"{interval_s}s", **FAILURES)
     if left_s:
@@ -514,7 +517,7 @@ def test_a_later_config_changes_the_interval_that_is_under_way(
 
 
 @pytest.mark.spec("OD-04")
-def test_the_time_counts_from_when_the_timer_last_fired(world: OutlierWorld) -> None:
+def test_changed_interval_counts_from_the_last_sweep(world: OutlierWorld) -> None:
     world.start("a", "b", **FAILURES)
     world.advance(INTERVAL_S + 3)
     world.rpcs("a", failed=10)
@@ -526,7 +529,7 @@ def test_the_time_counts_from_when_the_timer_last_fired(world: OutlierWorld) -> 
 
 
 @pytest.mark.spec("OD-04")
-def test_updates_that_come_all_the_time_do_not_put_the_sweep_off(world: OutlierWorld) -> None:
+def test_frequent_updates_do_not_delay_the_sweep(world: OutlierWorld) -> None:
     world.start("a", "b", **FAILURES)
     world.rpcs("a", failed=10)
     for _ in range(INTERVAL_S):
@@ -537,36 +540,36 @@ def test_updates_that_come_all_the_time_do_not_put_the_sweep_off(world: OutlierW
 
 
 @pytest.mark.spec("OD-05")
-def test_each_interval_is_counted_for_itself(world: OutlierWorld) -> None:
+def test_counts_are_reset_after_each_interval(world: OutlierWorld) -> None:
     world.start("a", "b", **FAILURES)
     for _ in range(5):
-        world.rpcs("a", failed=3)  # One less than it takes.
+        world.rpcs("a", failed=3)  # One less than requestVolume.
         world.advance(INTERVAL_S)
     world.expect_ejected()
 
 
 # ---------------------------------------------------------------------------------------------
-# For how long
+# Ejection time
 
 
-@pytest.mark.spec("OD-05", "A50-03")
-def test_an_endpoint_returns_at_the_first_sweep_after_its_time(world: OutlierWorld) -> None:
+@pytest.mark.spec("OD-05")
+def test_endpoint_returns_at_the_first_sweep_after_its_ejection_time(world: OutlierWorld) -> None:
     world.start("a", "b", **FAILURES)
     world.eject("a", "b")
-    # 30 s later its time is not over yet, only then up: "after", says A50.
+    # After exactly 30 s it is still ejected: A50 requires that the time has passed.
     world.expect_returns_after(40, "a")
 
 
-@pytest.mark.spec("OD-05", "A50-03")
-def test_the_time_grows_with_each_ejection(world: OutlierWorld) -> None:
+@pytest.mark.spec("OD-05")
+def test_ejection_time_grows_with_each_ejection(world: OutlierWorld) -> None:
     world.start("a", "b", **FAILURES)
     for times in (1, 2, 3):
         world.eject("a", "b")
         world.expect_returns_after(30 * times + INTERVAL_S, "a")
 
 
-@pytest.mark.spec("OD-05", "A50-03")
-def test_the_time_shrinks_with_each_interval_without_ejection(world: OutlierWorld) -> None:
+@pytest.mark.spec("OD-05")
+def test_ejection_time_shrinks_with_each_interval_without_ejection(world: OutlierWorld) -> None:
     world.start("a", "b", **FAILURES)
     for times in (1, 2, 3):
         world.eject("a", "b")
@@ -583,7 +586,9 @@ def test_the_time_shrinks_with_each_interval_without_ejection(world: OutlierWorl
 @pytest.mark.parametrize(
     ("base", "maximum", "second_s"), [("30s", "40s", 40), ("30s", "0s", 30), ("30s", "60s", 60)]
 )
-def test_the_time_has_a_limit(world: OutlierWorld, base: str, maximum: str, second_s: int) -> None:
+def test_ejection_time_is_limited_by_max_ejection_time(
+    world: OutlierWorld, base: str, maximum: str, second_s: int
+) -> None:
     world.start("a", "b", baseEjectionTime=base, maxEjectionTime=maximum, **FAILURES)
     world.eject("a", "b")
     world.expect_returns_after(40, "a")
@@ -592,7 +597,7 @@ def test_the_time_has_a_limit(world: OutlierWorld, base: str, maximum: str, seco
 
 
 @pytest.mark.spec("OD-05")
-def test_a_new_config_counts_for_those_that_are_ejected(world: OutlierWorld) -> None:
+def test_changed_ejection_time_applies_to_ejected_endpoints(world: OutlierWorld) -> None:
     world.start("a", "b", **FAILURES)
     world.eject("a", "b")
     world.configure("a", "b", baseEjectionTime="5s", **FAILURES)
@@ -603,20 +608,22 @@ def test_a_new_config_counts_for_those_that_are_ejected(world: OutlierWorld) -> 
 # Success rate
 
 
-@pytest.mark.spec("OD-06", "A50-03")
-def test_one_whose_success_rate_is_far_below_the_others_is_ejected(world: OutlierWorld) -> None:
+@pytest.mark.spec("OD-06")
+def test_endpoint_is_ejected_when_its_success_rate_is_far_below_the_others(
+    world: OutlierWorld,
+) -> None:
     world.start(*"abcde", **RATES)
-    world.all_well(*"bcde")
+    world.succeed_rpcs(*"bcde")
     world.rpcs("a", failed=10)
     world.advance(INTERVAL_S)
     # The mean is 0.8, the deviation of all five 0.4: 0.8 - 1.9 × 0.4 is 0.04. The deviation of a
-    # sample would be 0.447, and nobody ejected.
+    # sample would be 0.447, with no ejection.
     world.expect_ejected("a")
 
 
 @pytest.mark.spec("OD-06")
 @pytest.mark.parametrize(("factor", "is_ejected"), [(0, True), (999, True), (1000, False)])
-def test_the_rate_must_be_below_the_limit(
+def test_endpoint_is_ejected_only_when_its_rate_is_below_the_limit(
     world: OutlierWorld, factor: int, is_ejected: bool
 ) -> None:
     rule = {"minimumHosts": 2, "requestVolume": 10, "stdevFactor": factor}
@@ -628,7 +635,7 @@ def test_the_rate_must_be_below_the_limit(
 
 
 @pytest.mark.spec("OD-06")
-def test_all_that_do_equally_badly_stay(world: OutlierWorld) -> None:
+def test_no_endpoint_is_ejected_when_all_have_the_same_rate(world: OutlierWorld) -> None:
     rule = {"minimumHosts": 2, "requestVolume": 10, "stdevFactor": 0}
     world.start(*"abc", successRateEjection=rule, maxEjectionPercent=100)
     for name in "abc":
@@ -639,24 +646,26 @@ def test_all_that_do_equally_badly_stay(world: OutlierWorld) -> None:
 
 @pytest.mark.spec("OD-06")
 @pytest.mark.parametrize(("hosts", "is_ejected"), [(5, True), (6, False)])
-def test_rates_are_compared_among_enough_hosts(
+def test_success_rate_needs_minimum_hosts(
     world: OutlierWorld, hosts: int, is_ejected: bool
 ) -> None:
     rule = {"minimumHosts": hosts, "requestVolume": 4}
     world.start(*"abcdef", successRateEjection=rule)
-    world.all_well(*"bcde")
+    world.succeed_rpcs(*"bcde")
     world.rpcs("a", failed=10)
-    world.rpcs("f", ok=3)  # One less than it takes to take part.
+    world.rpcs("f", ok=3)  # One less than requestVolume.
     world.advance(INTERVAL_S)
     world.expect_ejected(*("a" if is_ejected else ""))
 
 
 @pytest.mark.spec("OD-06")
 @pytest.mark.parametrize(("volume", "is_ejected"), [(10, True), (11, False)])
-def test_a_rate_takes_enough_rpcs(world: OutlierWorld, volume: int, is_ejected: bool) -> None:
+def test_success_rate_needs_the_request_volume(
+    world: OutlierWorld, volume: int, is_ejected: bool
+) -> None:
     rule = {"minimumHosts": 2, "requestVolume": volume}
     world.start(*"abcdef", successRateEjection=rule)
-    world.all_well(*"bcdef", count=20)
+    world.succeed_rpcs(*"bcdef", count=20)
     world.rpcs("a", failed=10)
     world.advance(INTERVAL_S)
     world.expect_ejected(*("a" if is_ejected else ""))
@@ -666,9 +675,9 @@ def test_a_rate_takes_enough_rpcs(world: OutlierWorld, volume: int, is_ejected: 
 # Failure percentage
 
 
-@pytest.mark.spec("OD-07", "A50-03")
+@pytest.mark.spec("OD-07")
 @pytest.mark.parametrize(("failed", "is_ejected"), [(50, False), (51, True)])
-def test_one_that_fails_more_than_the_threshold_is_ejected(
+def test_endpoint_is_ejected_when_it_fails_more_than_the_threshold(
     world: OutlierWorld, failed: int, is_ejected: bool
 ) -> None:
     world.start("a", "b", **FAILURES)
@@ -680,7 +689,7 @@ def test_one_that_fails_more_than_the_threshold_is_ejected(
 
 @pytest.mark.spec("OD-07")
 @pytest.mark.parametrize(("hosts", "is_ejected"), [(2, True), (3, False)])
-def test_failures_are_judged_among_enough_hosts(
+def test_failure_percentage_needs_minimum_hosts(
     world: OutlierWorld, hosts: int, is_ejected: bool
 ) -> None:
     rule = {"minimumHosts": hosts, "requestVolume": 4, "threshold": 50}
@@ -694,7 +703,7 @@ def test_failures_are_judged_among_enough_hosts(
 
 @pytest.mark.spec("OD-07")
 @pytest.mark.parametrize(("failed", "is_ejected"), [(3, False), (4, True)])
-def test_failures_are_judged_by_enough_rpcs(
+def test_failure_percentage_needs_the_request_volume(
     world: OutlierWorld, failed: int, is_ejected: bool
 ) -> None:
     world.start("a", "b", **FAILURES)
@@ -704,7 +713,7 @@ def test_failures_are_judged_by_enough_rpcs(
 
 
 @pytest.mark.spec("OD-07")
-def test_whatever_is_not_ok_is_a_failure(world: OutlierWorld) -> None:
+def test_every_status_but_ok_counts_as_a_failure(world: OutlierWorld) -> None:
     codes = [code for code in StatusCode if code is not StatusCode.OK]
     world.start("a", "b", **FAILURES)
     picked = world.pick_for("a")
@@ -716,20 +725,20 @@ def test_whatever_is_not_ok_is_a_failure(world: OutlierWorld) -> None:
 
 
 # ---------------------------------------------------------------------------------------------
-# How many
+# Enforcement and maximum
 
 
 @pytest.mark.spec("OD-08")
 @pytest.mark.parametrize(
-    ("rule", "wanted"),
+    ("rule", "expected"),
     [
         ({"failurePercentageEjection": {"minimumHosts": 1, "requestVolume": 4}}, 100),
         ({"successRateEjection": {"minimumHosts": 1, "requestVolume": 4}}, 100),
     ],
 )
 @pytest.mark.parametrize("percentage", [0, 30, 100])
-def test_outliers_are_ejected_by_chance(
-    rule: dict[str, dict[str, int]], wanted: int, percentage: int
+def test_outliers_are_ejected_with_the_enforcement_percentage(
+    rule: dict[str, dict[str, int]], expected: int, percentage: int
 ) -> None:
     [(name, settings)] = rule.items()
     ejected = 0
@@ -737,17 +746,17 @@ def test_outliers_are_ejected_by_chance(
         world = OutlierWorld(seed=seed)
         world.start(*"abcde", **{name: {**settings, "enforcementPercentage": percentage}})
         world.rpcs("a", failed=4)
-        world.all_well(*"bcde", count=4)
+        world.succeed_rpcs(*"bcde", count=4)
         world.advance(INTERVAL_S)
         ejected += world.in_use == set("bcde")
-    assert ejected == pytest.approx(wanted * percentage / 100, abs=0 if percentage != 30 else 12)
+    assert ejected == pytest.approx(expected * percentage / 100, abs=0 if percentage != 30 else 12)
 
 
-@pytest.mark.spec("OD-08", "A50-03")
+@pytest.mark.spec("OD-08")
 @pytest.mark.parametrize(
     ("percent", "ejected"), [(0, 1), (1, 1), (10, 1), (11, 2), (25, 3), (30, 3), (31, 4), (100, 10)]
 )
-def test_no_more_are_ejected_once_the_maximum_is_reached(
+def test_no_more_endpoints_are_ejected_when_the_maximum_is_reached(
     world: OutlierWorld, percent: int, ejected: int
 ) -> None:
     names = "abcdefghij"
@@ -759,7 +768,7 @@ def test_no_more_are_ejected_once_the_maximum_is_reached(
 
 
 @pytest.mark.spec("OD-08")
-def test_those_that_are_ejected_already_count_towards_the_maximum(world: OutlierWorld) -> None:
+def test_ejected_endpoints_count_towards_the_maximum(world: OutlierWorld) -> None:
     world.start(*"abcdefghij", **{**FAILURES, "maxEjectionPercent": 20})
     world.eject("a")
     for name in "bcd":
@@ -773,7 +782,7 @@ def test_those_that_are_ejected_already_count_towards_the_maximum(world: Outlier
 
 
 @pytest.mark.spec("OD-08")
-def test_the_first_one_is_ejected_whatever_the_maximum(world: OutlierWorld) -> None:
+def test_first_endpoint_is_ejected_even_if_the_maximum_is_0(world: OutlierWorld) -> None:
     world.start("a", "b", **{**FAILURES, "maxEjectionPercent": 0})
     world.eject("a", "b")
     world.rpcs("b", failed=10)
@@ -783,12 +792,12 @@ def test_the_first_one_is_ejected_whatever_the_maximum(world: OutlierWorld) -> N
 
 def test_both_algorithms_together_eject_an_endpoint_once(world: OutlierWorld) -> None:
     world.start(*"abcde", **{**FAILURES, **RATES})
-    world.all_well(*"bcde")
+    world.succeed_rpcs(*"bcde")
     world.eject("a")
     world.expect_returns_after(30 + INTERVAL_S, "a")
 
 
-def test_rpcs_that_end_after_the_ejection_do_not_make_it_longer(world: OutlierWorld) -> None:
+def test_rpcs_that_end_after_the_ejection_do_not_extend_it(world: OutlierWorld) -> None:
     world.start("a", "b", **FAILURES)
     under_way = world.pick_for("a")
     world.eject("a", "b")
@@ -801,7 +810,7 @@ def test_rpcs_that_end_after_the_ejection_do_not_make_it_longer(world: OutlierWo
 # Endpoints
 
 
-@pytest.mark.spec("OD-09", "A50-03")
+@pytest.mark.spec("OD-09")
 def test_rpcs_to_any_address_count_for_the_endpoint(world: OutlierWorld) -> None:
     world.start(("a", "a6"), "b", **FAILURES)
     first = "a" if "a" in world.in_use else "a6"
@@ -814,7 +823,7 @@ def test_rpcs_to_any_address_count_for_the_endpoint(world: OutlierWorld) -> None
     world[second].connecting()
     world[second].ready()
     world.rpcs(second, failed=2)
-    world.all_well("b")
+    world.succeed_rpcs("b")
     world.advance(INTERVAL_S)
     world.expect_ejected(second)
 
@@ -835,7 +844,7 @@ def test_the_ejection_of_an_endpoint_covers_its_other_addresses(world: OutlierWo
 
 
 @pytest.mark.spec("OD-09")
-def test_another_set_of_addresses_is_another_endpoint(world: OutlierWorld) -> None:
+def test_endpoint_with_another_set_of_addresses_is_not_ejected(world: OutlierWorld) -> None:
     world.start("a", "b", **FAILURES)
     world.eject("a", "b")
     world.share("a", READY)
@@ -844,7 +853,9 @@ def test_another_set_of_addresses_is_another_endpoint(world: OutlierWorld) -> No
 
 
 @pytest.mark.spec("OD-09")
-def test_the_order_of_addresses_does_not_matter(world: OutlierWorld) -> None:
+def test_endpoint_stays_ejected_when_the_order_of_its_addresses_changes(
+    world: OutlierWorld,
+) -> None:
     world.start(("a", "a6"), "b", **FAILURES)
     [first] = world.in_use - {"b"}
     world.eject(first, "b")
@@ -853,7 +864,7 @@ def test_the_order_of_addresses_does_not_matter(world: OutlierWorld) -> None:
 
 
 @pytest.mark.spec("OD-09")
-def test_attributes_do_not_make_another_endpoint(world: OutlierWorld) -> None:
+def test_endpoint_stays_ejected_when_its_attributes_change(world: OutlierWorld) -> None:
     zone = Key[str]("zone")
     world.start("a", "b", **FAILURES)
     world.eject("a", "b")
@@ -866,7 +877,7 @@ def test_attributes_do_not_make_another_endpoint(world: OutlierWorld) -> None:
 
 
 @pytest.mark.spec("OD-09")
-def test_an_endpoint_that_was_removed_is_new_when_it_returns(world: OutlierWorld) -> None:
+def test_endpoint_is_not_ejected_when_it_returns_after_its_removal(world: OutlierWorld) -> None:
     world.start("a", "b", **FAILURES)
     world.eject("a", "b")
     world.configure("b", **FAILURES)
@@ -902,17 +913,17 @@ def test_an_endpoint_that_moves_to_another_priority_stays_ejected() -> None:
 
 
 # ---------------------------------------------------------------------------------------------
-# What a child is told
+# Notifications of a child
 
 
 class Probe:
-    """A child with a subchannel for each address, which notes what it is told about each."""
+    """A child with a subchannel for each address, which records all notifications."""
 
     def __init__(self, helper: Helper) -> None:
         self.helper = helper
         self.subchannels: dict[Address, Subchannel] = {}
-        self.heard: list[tuple[str, str, State]] = []
-        # What it does when it hears that health is bad.
+        self.notifications: list[tuple[str, str, State]] = []
+        # Called when a health notification is TRANSIENT_FAILURE.
         self.react: Callable[[Address], None] = lambda at: None
 
     def update(self, update: Update) -> Status:
@@ -928,27 +939,29 @@ class Probe:
     def create(self, at: Address) -> None:
         subchannel = self.helper.create_subchannel(at, EMPTY_ATTRIBUTES)
         self.subchannels[at] = subchannel
-        subchannel.watch(lambda state, _: self._hear("state", at, state))
-        subchannel.watch_health(lambda state, _: self._hear("health", at, state))
+        subchannel.watch(lambda state, _: self._record("state", at, state))
+        subchannel.watch_health(lambda state, _: self._record("health", at, state))
 
     def release(self, at: Address) -> None:
         self.subchannels.pop(at).release()
 
     def report(self) -> None:
-        """Everything goes to the first."""
+        """Publish a picker of the first subchannel."""
         first = next(iter(self.subchannels.values()))
         self.helper.update_state(READY, SubchannelPicker(Complete(first)))
 
-    def _hear(self, what: str, at: Address, state: State) -> None:
-        self.heard.append((what, str(at), state))
+    def _record(self, what: str, at: Address, state: State) -> None:
+        self.notifications.append((what, str(at), state))
         if what == "health" and state is FAILURE:
             self.react(at)
 
-    def take_heard(self, what: str, name: Name) -> list[State]:
-        """What was heard about this since the last time."""
-        heard = [each for each in self.heard if each[:2] == (what, str(address(name)))]
-        self.heard = [each for each in self.heard if each not in heard]
-        return [state for _, _, state in heard]
+    def take_notifications(self, what: str, name: Name) -> list[State]:
+        """Notifications of this kind about this endpoint since the last call."""
+        notifications = [
+            each for each in self.notifications if each[:2] == (what, str(address(name)))
+        ]
+        self.notifications = [each for each in self.notifications if each not in notifications]
+        return [state for _, _, state in notifications]
 
     def exit_idle(self) -> None:
         return
@@ -980,8 +993,8 @@ class ProbeFactory:
         return probe
 
 
-class ProbeWorld(ForgetfulWorld):
-    """An outlier_detection policy over a probe, which has all RPCs go to "a"."""
+class ProbeWorld(ReportWorld):
+    """An outlier_detection policy over a probe, which picks "a" for all RPCs."""
 
     def __init__(self) -> None:
         self._probes = ProbeFactory()
@@ -1001,71 +1014,71 @@ class ProbeWorld(ForgetfulWorld):
             run_rpc(picked, StatusCode.INTERNAL)
         self.advance(INTERVAL_S)
 
-    def heard(self, name: Name) -> list[State]:
-        """What was heard of its health since the last time."""
-        return self.probe.take_heard("health", name)
+    def notifications(self, name: Name) -> list[State]:
+        """Health notifications about this endpoint since the last call."""
+        return self.probe.take_notifications("health", name)
 
 
 @pytest.fixture
 def probing() -> ProbeWorld:
     world = ProbeWorld()
     world.configure("a", "b")
-    assert world.heard("a") == [READY]
+    assert world.notifications("a") == [READY]
     return world
 
 
 @pytest.mark.spec("OD-10")
-def test_ejection_is_told_as_health_and_as_nothing_else(probing: ProbeWorld) -> None:
-    probing.probe.take_heard("state", "a")
+def test_ejection_changes_health_and_not_connectivity(probing: ProbeWorld) -> None:
+    probing.probe.take_notifications("state", "a")
     probing.eject_a()
-    assert probing.heard("a") == [FAILURE]
-    assert probing.probe.take_heard("state", "a") == []
+    assert probing.notifications("a") == [FAILURE]
+    assert probing.probe.take_notifications("state", "a") == []
     probing.advance(1000)
-    assert probing.heard("a") == [READY]
-    assert probing.probe.take_heard("state", "a") == []
+    assert probing.notifications("a") == [READY]
+    assert probing.probe.take_notifications("state", "a") == []
 
 
 @pytest.mark.spec("OD-10")
-def test_while_it_is_ejected_health_is_kept_back_and_the_latest_is_told_after(
+def test_latest_health_is_delivered_after_the_ejection(
     probing: ProbeWorld,
 ) -> None:
     probing.eject_a()
-    probing["a"].health(CONNECTING)
-    probing["a"].health(READY)
-    probing["a"].health(FAILURE, "not serving")
-    assert probing.heard("a") == [FAILURE]  # Only the ejection.
+    probing["a"].set_health(CONNECTING)
+    probing["a"].set_health(READY)
+    probing["a"].set_health(FAILURE, "not serving")
+    assert probing.notifications("a") == [FAILURE]  # Only the ejection.
     probing.advance(1000)
-    assert probing.heard("a") == [FAILURE]
-    probing["a"].health(READY)
-    assert probing.heard("a") == [READY]
+    assert probing.notifications("a") == [FAILURE]
+    probing["a"].set_health(READY)
+    assert probing.notifications("a") == [READY]
 
 
 @pytest.mark.spec("OD-10")
-def test_the_connection_itself_is_seen_as_it_is_while_the_endpoint_is_ejected(
+def test_connectivity_is_notified_while_the_endpoint_is_ejected(
     probing: ProbeWorld,
 ) -> None:
     probing.eject_a()
-    probing.probe.take_heard("state", "a")
+    probing.probe.take_notifications("state", "a")
     probing["a"].ready()
     probing["a"].idle()
-    assert probing.probe.take_heard("state", "a") == [READY, State.IDLE]
+    assert probing.probe.take_notifications("state", "a") == [READY, State.IDLE]
 
 
 @pytest.mark.spec("OD-10")
-def test_a_connection_that_is_made_while_the_endpoint_is_ejected_is_ejected(
+def test_new_subchannel_is_unhealthy_while_its_endpoint_is_ejected(
     probing: ProbeWorld,
 ) -> None:
     probing.eject_a()
-    probing.heard("a")
+    probing.notifications("a")
     probing.probe.release(address("a"))
     probing.probe.create(address("a"))
-    assert probing.heard("a") == [FAILURE]
+    assert probing.notifications("a") == [FAILURE]
     probing.advance(1000)
-    assert probing.heard("a") == [READY]
+    assert probing.notifications("a") == [READY]
 
 
 @pytest.mark.spec("OD-10")
-def test_one_that_reconnects_stays_ejected(world: OutlierWorld) -> None:
+def test_endpoint_stays_ejected_when_it_reconnects(world: OutlierWorld) -> None:
     world.start("a", "b", **FAILURES)
     world.eject("a", "b")
     world["a"].idle()
@@ -1077,7 +1090,7 @@ def test_one_that_reconnects_stays_ejected(world: OutlierWorld) -> None:
 
 
 @pytest.mark.spec("OD-10")
-def test_if_all_are_ejected_rpcs_are_told_why(world: OutlierWorld) -> None:
+def test_rpcs_fail_with_the_reason_when_all_endpoints_are_ejected(world: OutlierWorld) -> None:
     world.start("a", **FAILURES)
     world.rpcs("a", ok=1, failed=9)
     world.advance(INTERVAL_S)
@@ -1086,7 +1099,7 @@ def test_if_all_are_ejected_rpcs_are_told_why(world: OutlierWorld) -> None:
 
 
 @pytest.mark.spec("OD-10")
-def test_what_a_sweep_changes_is_reported_once(world: OutlierWorld) -> None:
+def test_changes_of_one_sweep_are_reported_once(world: OutlierWorld) -> None:
     world.start(*"abcdefgh", **FAILURES)
     for name in "abcd":
         world.rpcs(name, failed=10)
@@ -1100,7 +1113,7 @@ def test_what_a_sweep_changes_is_reported_once(world: OutlierWorld) -> None:
 
 
 @pytest.mark.spec("OD-11")
-def test_pick_first_alone_is_not_affected(world: OutlierWorld) -> None:
+def test_pick_first_as_child_is_not_affected_by_ejections(world: OutlierWorld) -> None:
     config = {"childPolicy": PICK_FIRST, **FAILURES}
     world.update("a", "b", config=config)
     world["a"].ready()
@@ -1116,63 +1129,63 @@ def test_pick_first_alone_is_not_affected(world: OutlierWorld) -> None:
 
 
 @pytest.mark.spec("OD-12")
-def test_an_update_that_changes_nothing_says_nothing(probing: ProbeWorld) -> None:
-    probing.probe.heard.clear()
+def test_equal_update_notifies_nothing(probing: ProbeWorld) -> None:
+    probing.probe.notifications.clear()
     for _ in range(3):
         probing.configure("a", "b")
-    assert probing.probe.heard == []
+    assert probing.probe.notifications == []
     probing.eject_a()
-    assert probing.heard("a") == [FAILURE]
+    assert probing.notifications("a") == [FAILURE]
     for _ in range(3):
         probing.configure("a", "b")
-    assert probing.probe.heard == []
+    assert probing.probe.notifications == []
 
 
 @pytest.mark.spec("OD-12")
-def test_subchannels_that_were_released_are_forgotten(probing: ProbeWorld) -> None:
-    released = weakref.ref(probing["a"])  # Held by nobody but what is around it.
+def test_released_subchannel_is_not_referenced(probing: ProbeWorld) -> None:
+    released = weakref.ref(probing["a"])  # Only the policy and the world refer to it.
     probing.probe.release(address("a"))
     probing.probe.create(address("a"))
     probing.probe.report()
-    probing.forget_reports()
+    probing.drop_reports()
     gc.collect()
     assert released() is None
 
 
 # ---------------------------------------------------------------------------------------------
-# Bugs that others had
+# Bugs of other implementations
 
 
-def test_grpc_java_9469_the_failure_that_tells_of_the_ejection_is_not_swallowed(
+def test_grpc_java_9469_failure_of_the_ejection_is_notified(
     probing: ProbeWorld,
 ) -> None:
-    """There the flag that keeps changes back was set before the failure was told."""
+    """There the flag that suppresses changes was set before the failure was notified."""
     probing.eject_a()
-    assert probing.heard("a") == [FAILURE]
+    assert probing.notifications("a") == [FAILURE]
 
 
-def test_subchannels_that_come_and_go_during_an_ejection_do_no_harm(probing: ProbeWorld) -> None:
-    """There the set of subchannels was changed while it was gone through."""
+def test_subchannels_may_be_created_and_released_during_an_ejection(probing: ProbeWorld) -> None:
+    """There the set of subchannels was changed during its iteration."""
     probe = probing.probe
 
     def replace(at: Address) -> None:
         probe.react = lambda at: None
         probe.release(at)
         probe.create(at)
-        probe.create(at)  # The one from before is the test's to release.
+        probe.create(at)  # The test releases `second`.
 
     second = probe.subchannels[address("a")]
     probe.create(address("a"))
     probe.react = replace
     probing.eject_a()
-    assert set(probing.heard("a")) == {READY, FAILURE}
+    assert set(probing.notifications("a")) == {READY, FAILURE}
     probing.advance(1000)
-    assert READY in probing.heard("a")
+    assert READY in probing.notifications("a")
     second.release()
 
 
-def test_grpc_java_10683_subchannels_that_died_do_not_pile_up(world: OutlierWorld) -> None:
-    """There they were kept, and told of ejections, for ever."""
+def test_grpc_java_10683_released_subchannels_do_not_accumulate(world: OutlierWorld) -> None:
+    """There they were kept, and notified of ejections, forever."""
     world.start("a", "b", **FAILURES)
     gc.collect()
     before = len(gc.get_objects())
@@ -1183,8 +1196,8 @@ def test_grpc_java_10683_subchannels_that_died_do_not_pile_up(world: OutlierWorl
         world["a"].ready()
         world.configure("b", **FAILURES)
         world.start("a", "b", **FAILURES)
-    assert len(world.live) == 2
-    world.forget_reports()
+    assert len(world.subchannels) == 2
+    world.drop_reports()
     gc.collect()
     assert len(gc.get_objects()) - before < 500
 
@@ -1204,16 +1217,16 @@ def test_grpc_33069_a_policy_that_watches_no_health_does_not_crash(world: Outlie
     world.expect_pick("a")
 
 
-def test_grpc_33694_an_update_does_not_tell_ready_once_more(probing: ProbeWorld) -> None:
-    """There each update told READY again, which restarted the blackout of weighted_round_robin."""
-    probing.probe.heard.clear()
+def test_grpc_33694_update_does_not_notify_ready_again(probing: ProbeWorld) -> None:
+    """There each update notified READY again, which restarted weighted_round_robin's blackout."""
+    probing.probe.notifications.clear()
     for percent in (10, 20, 20, 30):
         probing.configure("b", "a", maxEjectionPercent=percent)
-    assert probing.probe.heard == []
+    assert probing.probe.notifications == []
 
 
-def test_grpc_33694_a_connection_that_was_ready_is_told_as_ready_once(world: OutlierWorld) -> None:
-    """The same for a list that is made anew: the first state is told once, by the connection."""
+def test_grpc_33694_ready_connection_is_reported_ready_once(world: OutlierWorld) -> None:
+    """The same for a new list: the first state is notified once, by the connection."""
     world.start("a", "b", **FAILURES)
     world.expect_reports(CONNECTING, READY, READY)
     for _ in range(3):
@@ -1222,24 +1235,24 @@ def test_grpc_33694_a_connection_that_was_ready_is_told_as_ready_once(world: Out
 
 
 # ---------------------------------------------------------------------------------------------
-# Manners
+# Conformance, trackers, tracing and close
 
 
 @pytest.mark.parametrize("rules", [{}, FAILURES, RATES])
-def test_it_conforms(rules: dict[str, object]) -> None:
+def test_policy_passes_the_checks_for_all_policies(rules: dict[str, object]) -> None:
     config = {"childPolicy": ROUND_ROBIN, **rules}
     check_policy(OutlierDetectionFactory(), config=config, seeds=range(5))
 
 
-def test_the_child_s_own_tracker_hears_of_attempts_too() -> None:
-    heard: list[str] = []
+def test_tracker_of_the_child_is_called_for_attempts() -> None:
+    notifications: list[str] = []
 
     class Notes:
         def on_start(self) -> None:
-            heard.append("start")
+            notifications.append("start")
 
         def on_end(self, end: object) -> None:
-            heard.append("end")
+            notifications.append("end")
 
     inside = ProbeWorld()
     inside.configure("a")
@@ -1247,18 +1260,18 @@ def test_the_child_s_own_tracker_hears_of_attempts_too() -> None:
     complete = Complete(probe.subchannels[address("a")], Notes())
     probe.helper.update_state(READY, SubchannelPicker(complete))
     inside.eject_a()
-    assert heard == ["start", "end"] * 10
-    assert FAILURE in inside.heard("a")
+    assert notifications == ["start", "end"] * 10
+    assert FAILURE in inside.notifications("a")
 
 
-def test_a_pick_makes_nothing_new(world: OutlierWorld) -> None:
+def test_pick_returns_the_same_object_each_time(world: OutlierWorld) -> None:
     world.start("a", "b", **FAILURES)
     assert world.pick_for("a") is world.pick_for("a")
 
 
-def test_only_subchannels_of_the_channel_leave_through_the_picker(world: OutlierWorld) -> None:
+def test_pick_returns_the_subchannel_of_the_channel(world: OutlierWorld) -> None:
     world.start("a", "b", **FAILURES)
-    assert isinstance(world.pick_for("a").subchannel, FakeSubchannel)
+    assert isinstance(world.pick_for("a").subchannel, ScriptedSubchannel)
 
 
 def test_changes_are_traced_with_their_reasons(world: OutlierWorld) -> None:
@@ -1276,7 +1289,7 @@ def test_changes_are_traced_with_their_reasons(world: OutlierWorld) -> None:
     assert [event.fields["reason"] for event in unejected] == ["outlier detection is off"]
 
 
-def test_a_resolver_error_changes_nothing(world: OutlierWorld) -> None:
+def test_resolver_error_does_not_change_ejections(world: OutlierWorld) -> None:
     world.start("a", "b", **FAILURES)
     world.eject("a", "b")
     config = world.parse({"childPolicy": ROUND_ROBIN, **FAILURES})
@@ -1286,7 +1299,7 @@ def test_a_resolver_error_changes_nothing(world: OutlierWorld) -> None:
     world.expect_returns_after(30 + INTERVAL_S, "a")
 
 
-def test_nothing_is_left_after_close(world: OutlierWorld) -> None:
+def test_close_releases_all_subchannels_and_timers(world: OutlierWorld) -> None:
     world.start("a", "b", **FAILURES)
     world.eject("a", "b")
     world.policy.close()

@@ -1,8 +1,8 @@
-"""No policy leaves anything behind: not a subchannel, not a timer, not a child, not itself.
+"""Leak check of policies: a closed policy leaves no subchannel, timer, child or object.
 
-Each policy lives many short lives among the same fakes: a few updates, connections that come and
-go, RPCs, time; then it is closed, in the midst of whatever was going on. A policy of `lb.policies`
-takes part as soon as it is registered; it only needs a config here.
+Each policy is created, used and closed many times with the same fakes: a few updates, connections
+that change, RPCs, time; then it is closed in any state. A policy of `lb.policies` is checked as
+soon as it is registered; it only needs a config here.
 """
 
 import gc
@@ -35,11 +35,11 @@ from proxyless.xds.filters.attributes import OVERRIDE_HOST, OverrideHost
 from proxyless.xds.lb.override_host.policy import NAME as OVERRIDE_HOST_NAME
 from proxyless.xds.resources import HealthStatus
 
-LIVES: Final = 1_000
+RUNS: Final = 1_000
 ENDPOINTS_MAX: Final = 5
 STEPS_MAX: Final = 7
-# The clock holds on to cancelled timers until their time; the longest one of any policy is over.
-FORGET_TIMERS_S: Final = 10_000.0
+# Longer than any timer: the clock keeps cancelled timers until they are due.
+LONGER_THAN_TIMERS_S: Final = 10_000.0
 
 ROUND_ROBIN: Final[list[object]] = [{"round_robin": {}}]
 PICK_FIRST: Final[list[object]] = [{"pick_first": {}}]
@@ -48,7 +48,7 @@ OUTLIERS: Final = {
     "maxEjectionPercent": 50,
 }
 SESSION_HEALTHS: Final = (HealthStatus.UNKNOWN, HealthStatus.HEALTHY, HealthStatus.DRAINING)
-# The children that endpoints are for, of policies whose endpoints are for children.
+# Names of children, for policies that assign endpoints to children.
 PATHS: Final = ("p0", "p1")
 
 
@@ -98,7 +98,7 @@ CONFIGS: Final[Mapping[str, Sequence[Mapping[str, object]]]] = {
         sessions({"round_robin": {}}),
     ],
 }
-# Those that have a timer most of the time.
+# Policies that mostly have a timer.
 WITH_TIMERS: Final = {
     "priority_experimental",
     "outlier_detection_experimental",
@@ -116,8 +116,8 @@ class End:
         self.status = status
 
 
-class Lives:
-    """One kind of policy, and everything around it; the same for all its lives."""
+class PolicyRuns:
+    """Creates, uses and closes one kind of policy, again and again with the same fakes."""
 
     def __init__(self, name: str) -> None:
         self.helper = FakeHelper(default_policies())
@@ -127,7 +127,7 @@ class Lives:
         assert factory is not None, f"{name!r} is registered"
         self._factory: PolicyFactory = factory
         self._configs = [self._parse(json) for json in CONFIGS[name]]
-        # In how many lives there was something to clean up, by what it was.
+        # Number of runs in which there was something to release, by its kind.
         self.seen: Counter[str] = Counter()
 
     def _make_rpc(self) -> PickInfo:
@@ -139,22 +139,22 @@ class Lives:
         errors.raise_if_any(self._factory.name)
         return config
 
-    def live(self) -> None:
-        """One life, from creation to close."""
+    def run(self) -> None:
+        """Create, use and close a policy."""
         policy = self._factory.create(self.helper)
         self._update(policy)
         for _ in range(self._random.randrange(STEPS_MAX)):
             self._step(policy)
-        self._look()
+        self._count()
         policy.close()
-        self._expect_nothing_left()
+        self._check_closed()
         for connection in map(self.helper.connection, "abcdefgh"):
             connection.is_shared = self._random.randrange(4) == 0
-        # Pickers may be kept by somebody; here nobody does.
+        # Drop the references to old pickers.
         self.helper.reports.clear()
         self.helper.events.clear()
 
-    def _look(self) -> None:
+    def _count(self) -> None:
         helper = self.helper
         seen = {
             "subchannels": helper.subchannels,
@@ -164,7 +164,7 @@ class Lives:
         }
         self.seen.update(what for what, is_there in seen.items() if is_there)
 
-    def _expect_nothing_left(self) -> None:
+    def _check_closed(self) -> None:
         helper = self.helper
         assert not helper.subchannels, "subchannels are left"
         assert not helper.children.open, "children are left"
@@ -203,7 +203,7 @@ class Lives:
         return with_path(endpoint, (PATHS[self._random.randrange(len(PATHS))],))
 
     def _connect(self) -> None:
-        """All goes well for a while."""
+        """Bring all connections to READY."""
         self._run_rpcs()
         self.helper.settle()
         for state in (State.IDLE, State.CONNECTING, State.READY):
@@ -228,8 +228,8 @@ class Lives:
                 result.tracker.on_end(End(Status(StatusCode.INTERNAL) if is_bad else OK))
 
 
-class SessionLives(Lives):
-    """Those of a policy that keeps sessions: RPCs have some, and endpoints a health status."""
+class SessionRuns(PolicyRuns):
+    """Runs of a policy with sessions: RPCs have cookies, and endpoints a health status."""
 
     def _make_rpc(self) -> PickInfo:
         names = list("abcdefgh")
@@ -246,33 +246,33 @@ class SessionLives(Lives):
 
 
 def is_ours(kind: type) -> bool:
-    # For some types this is no text.
+    # `__module__` of some types is not a string.
     return str(kind.__module__).startswith("proxyless.")
 
 
 def count_objects() -> Counter[str]:
-    """How many objects of the room are alive, by type."""
+    """Number of objects of this package that are alive, by type."""
     gc.collect()
     kinds = (type(each) for each in gc.get_objects())
     return Counter(kind.__qualname__ for kind in kinds if is_ours(kind))
 
 
 @pytest.mark.parametrize("name", REGISTERED)
-def test_nothing_is_left_after_close(name: str) -> None:
-    lives = SessionLives(name) if name == OVERRIDE_HOST_NAME else Lives(name)
-    lives.live()  # What is made once and kept, such as caches, is there from now on.
+def test_close_releases_everything(name: str) -> None:
+    runs = SessionRuns(name) if name == OVERRIDE_HOST_NAME else PolicyRuns(name)
+    runs.run()  # Fills caches.
     before = count_objects()
-    for _ in range(LIVES - 1):
-        lives.live()
-    # What was not there cannot leak.
-    assert min(lives.seen[what] for what in ("subchannels", "children", "READY")) > LIVES // 10
-    assert name not in WITH_TIMERS or lives.seen["timers"] > LIVES // 10
-    lives.helper.clock.advance(FORGET_TIMERS_S)
-    grown = {kind: more for kind, more in (count_objects() - before).items() if more >= LIVES // 10}
-    assert not grown, "objects pile up"
+    for _ in range(RUNS - 1):
+        runs.run()
+    # The runs had something that could leak.
+    assert min(runs.seen[what] for what in ("subchannels", "children", "READY")) > RUNS // 10
+    assert name not in WITH_TIMERS or runs.seen["timers"] > RUNS // 10
+    runs.helper.clock.advance(LONGER_THAN_TIMERS_S)
+    grown = {kind: more for kind, more in (count_objects() - before).items() if more >= RUNS // 10}
+    assert not grown, "objects accumulate"
 
 
-def test_every_policy_of_the_room_takes_part() -> None:
+def test_every_policy_of_the_package_is_checked() -> None:
     registry = default_policies()
     found = ((name, registry.find(name)) for name in registry.names)
     own = {
@@ -280,4 +280,4 @@ def test_every_policy_of_the_room_takes_part() -> None:
         for name, factory in found
         if type(factory).__module__.startswith("proxyless.lb.policies.")
     }
-    assert own - CONFIGS.keys() == set(), "without a config here"
+    assert own - CONFIGS.keys() == set(), "no config here"

@@ -1,4 +1,4 @@
-"""A68: random_subsetting_experimental. Each client uses a few of many endpoints."""
+"""A68: random_subsetting_experimental, with which each client uses a subset of the endpoints."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,24 +11,24 @@ from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.random_subsetting import RandomSubsettingConfig, RandomSubsettingFactory
 from proxyless.lb.policies.round_robin import RoundRobinFactory
 from proxyless.runtime import seeded_random
-from tests.spec.children_world import ChildrenWorld, StubFactory, stub_config
-from tests.spec.lb_world import CONNECTING, FAILURE, READY, address, endpoint, unavailable
+from tests.worlds.child_policies import ParentPolicyWorld, StubChildFactory, stub_config
+from tests.worlds.policies import CONNECTING, FAILURE, READY, address, endpoint, unavailable
 
-HUNDRED = tuple(f"#{number}" for number in range(100))
+HUNDRED = tuple(str(number) for number in range(100))
 
 
 def subset_config(size: object, child: object = None) -> dict[str, object]:
     return {"subsetSize": size, "childPolicy": stub_config("child") if child is None else child}
 
 
-class SubsetWorld(ChildrenWorld):
+class SubsetWorld(ParentPolicyWorld):
     """A random_subsetting policy whose child is a stub."""
 
-    def __init__(self, *others: StubFactory, seed: int = 1) -> None:
+    def __init__(self, *others: StubChildFactory, seed: int = 1) -> None:
         super().__init__(RandomSubsettingFactory(), others=others, seed=seed)
 
     def choose(self, size: int, *names: str | Endpoint) -> list[str]:
-        """Update: what the child sees of these endpoints."""
+        """Update with these endpoints; return those of the child."""
         self.update(*names, config=subset_config(size))
         return self.seen
 
@@ -59,7 +59,7 @@ def published_subset(listed: Sequence[str], size: int, seed: int) -> list[str]:
 # Config
 
 
-def test_the_config_has_a_size_and_a_policy(world: SubsetWorld) -> None:
+def test_config_has_a_subset_size_and_a_child_policy(world: SubsetWorld) -> None:
     assert RandomSubsettingFactory.name == "random_subsetting_experimental"
     child = [{"newer": {}}, *stub_config("child")]
     config = world.parse({**subset_config(2**32 - 1, child), "colour": "red"})
@@ -86,7 +86,7 @@ def test_the_config_has_a_size_and_a_policy(world: SubsetWorld) -> None:
         (subset_config(2, [{"stub": {"bad": 1}}]), "field:childPolicy[0].stub.bad error:"),
     ],
 )
-def test_anything_else_is_rejected(
+def test_invalid_config_is_rejected(
     world: SubsetWorld, json: Mapping[str, object], text: str
 ) -> None:
     with pytest.raises(ValidationError) as caught:
@@ -94,7 +94,7 @@ def test_anything_else_is_rejected(
     assert text in str(caught.value)
 
 
-def test_everything_that_is_wrong_is_said(world: SubsetWorld) -> None:
+def test_all_errors_of_a_config_are_reported(world: SubsetWorld) -> None:
     with pytest.raises(ValidationError) as caught:
         world.parse({})
     assert "subsetSize" in str(caught.value)
@@ -107,18 +107,20 @@ def test_everything_that_is_wrong_is_said(world: SubsetWorld) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 5, 99, 100, 1000])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_child_sees_the_endpoints_that_the_definition_chooses(size: int, seed: int) -> None:
+def test_child_gets_the_endpoints_that_the_pseudo_code_of_a68_chooses(size: int, seed: int) -> None:
     world = SubsetWorld(seed=seed)
-    seed_drawn = seeded_random(seed).getrandbits(64)
-    assert world.choose(size, *HUNDRED) == published_subset(texts(HUNDRED), size, seed_drawn)
+    hash_seed = seeded_random(seed).getrandbits(64)
+    assert world.choose(size, *HUNDRED) == published_subset(texts(HUNDRED), size, hash_seed)
 
 
-def test_if_there_are_no_more_than_that_all_are_used_in_their_order(world: SubsetWorld) -> None:
+def test_all_endpoints_are_used_in_order_when_they_are_not_more_than_the_subset_size(
+    world: SubsetWorld,
+) -> None:
     assert world.choose(4, "c", "a", "b") == texts("cab")
     assert world.choose(3, "c", "a", "b") == texts("cab")
 
 
-def test_an_endpoint_is_judged_by_its_first_address(world: SubsetWorld) -> None:
+def test_endpoint_is_hashed_by_its_first_address(world: SubsetWorld) -> None:
     chosen = world.choose(3, *"abcdefgh")
     pairs = [endpoint((name, f"{name}6")) for name in "abcdefgh"]
     assert world.choose(3, *pairs) == chosen
@@ -129,29 +131,31 @@ def test_an_endpoint_is_judged_by_its_first_address(world: SubsetWorld) -> None:
     assert world.choose(3, *turned) == expected
 
 
-def test_the_order_of_the_list_does_not_matter(world: SubsetWorld) -> None:
+def test_subset_does_not_depend_on_the_order_of_the_list(world: SubsetWorld) -> None:
     assert world.choose(7, *HUNDRED) == world.choose(7, *reversed(HUNDRED))
 
 
-def test_an_endpoint_that_comes_or_goes_changes_one_at_most(world: SubsetWorld) -> None:
+def test_subset_changes_by_at_most_one_when_an_endpoint_is_added_or_removed(
+    world: SubsetWorld,
+) -> None:
     before = world.choose(10, *HUNDRED)
     for number in range(100):
-        rest = [name for name in HUNDRED if name != f"#{number}"]
+        rest = [name for name in HUNDRED if name != str(number)]
         after = world.choose(10, *rest)
-        assert len(set(before) - set(after)) == (str(address(f"#{number}")) in before)
+        assert len(set(before) - set(after)) == (str(address(str(number))) in before)
         assert world.choose(10, *HUNDRED) == before
     for number in range(100, 200):
-        after = world.choose(10, *HUNDRED, f"#{number}")
+        after = world.choose(10, *HUNDRED, str(number))
         assert len(set(before) - set(after)) <= 1
 
 
-def test_another_size_keeps_those_that_fit(world: SubsetWorld) -> None:
+def test_subset_is_extended_or_cut_when_its_size_changes(world: SubsetWorld) -> None:
     ten = world.choose(10, *HUNDRED)
     assert world.choose(15, *HUNDRED)[:10] == ten
     assert world.choose(5, *HUNDRED) == ten[:5]
 
 
-def test_clients_choose_differently_and_all_endpoints_alike() -> None:
+def test_endpoints_are_chosen_equally_often_over_many_clients() -> None:
     chosen = Counter[str]()
     clients = 2000
     for seed in range(clients):
@@ -161,7 +165,7 @@ def test_clients_choose_differently_and_all_endpoints_alike() -> None:
         assert times / (clients * 5) == pytest.approx(1 / 10, abs=0.02)
 
 
-def test_the_child_sees_the_very_endpoints_and_everything_else(world: SubsetWorld) -> None:
+def test_child_gets_the_same_endpoint_objects_and_the_resolution_note(world: SubsetWorld) -> None:
     listed = [endpoint(name) for name in "abcdefgh"]
     world.update(*listed, config=subset_config(3), note="from dns")
     update = world.child("child").updates[-1]
@@ -171,14 +175,14 @@ def test_the_child_sees_the_very_endpoints_and_everything_else(world: SubsetWorl
 
 
 # ---------------------------------------------------------------------------------------------
-# Everything else is the child's
+# Forwarding to and from the child
 
 
-def test_what_the_child_says_is_passed_on(world: SubsetWorld) -> None:
+def test_reports_and_calls_are_forwarded(world: SubsetWorld) -> None:
     world.choose(2, *"abc")
-    world.say("child", CONNECTING)
+    world.report("child", CONNECTING)
     world.expect_uses("child")
-    world.say("child", READY)
+    world.report("child", READY)
     world.expect_uses("child")
     world.child("child").request_reresolution()
     assert world.reresolutions == 1
@@ -187,42 +191,42 @@ def test_what_the_child_says_is_passed_on(world: SubsetWorld) -> None:
     assert world.child("child").calls == ["exit_idle", "reset_backoff"]
 
 
-def test_a_resolver_error_is_for_the_child(world: SubsetWorld) -> None:
+def test_resolver_error_is_forwarded_to_the_child(world: SubsetWorld) -> None:
     world.choose(2, *"abc")
-    world.stubs.refuses["child"] = unavailable("no such host")
+    world.stubs.update_results["child"] = unavailable("no such host")
     update = world.child("child").updates[-1]
     status = world.policy.update(
         type(update)(unavailable("no such host"), world.parse(subset_config(2)))
     )
     assert status == unavailable("no such host")
     assert world.child("child").updates[-1].endpoints == unavailable("no such host")
-    # Those that were chosen before are chosen again.
+    # The next list is used as before.
     before = texts("abc")
     assert set(world.choose(2, *"abc")) < set(before)
 
 
-def test_an_empty_list_is_for_the_child(world: SubsetWorld) -> None:
+def test_empty_list_is_forwarded_to_the_child(world: SubsetWorld) -> None:
     world.update(config=subset_config(2))
     assert world.child("child").updates[-1].endpoints == ()
 
 
-def test_another_kind_of_child_takes_over_when_it_can() -> None:
-    others = StubFactory("other")
+def test_child_of_another_kind_is_used_when_it_is_ready() -> None:
+    others = StubChildFactory("other")
     world = SubsetWorld(others)
     world.choose(2, *"abc")
-    world.say("child", READY)
+    world.report("child", READY)
     before = world.picker
     world.update(*"abc", config=subset_config(2, stub_config("new", kind="other")))
     assert world.picker is before
-    [new] = others.made
-    new.says(READY)
+    [new] = others.created
+    new.report(READY)
     assert world.picker is new.picker
     world.expect_children()
-    assert set(new.endpoints) == set(world.stubs.made[0].endpoints)
+    assert set(new.endpoints) == set(world.stubs.created[0].endpoints)
 
 
 def test_only_the_subset_is_connected() -> None:
-    world = ChildrenWorld(
+    world = ParentPolicyWorld(
         RandomSubsettingFactory(), others=(RoundRobinFactory(), PickFirstFactory())
     )
     config = subset_config(2, [{"round_robin": {}}])
@@ -234,7 +238,7 @@ def test_only_the_subset_is_connected() -> None:
         subchannel.connecting()
         subchannel.ready()
     assert set(world.picks(10)) == set(chosen)
-    # Connections stay, as long as their endpoints are in the list.
+    # Connections are kept while their endpoints are listed.
     gone = next(name for name in "abcdef" if name not in chosen)
     world.update(*(name for name in "fedcba" if name != gone), config=config)
     assert [world[name] for name in chosen] == connected
@@ -243,8 +247,8 @@ def test_only_the_subset_is_connected() -> None:
     world.expect_closed()
 
 
-def test_when_the_subset_fails_so_does_the_policy() -> None:
-    world = ChildrenWorld(RandomSubsettingFactory(), others=(RoundRobinFactory(),))
+def test_policy_fails_when_the_subset_fails() -> None:
+    world = ParentPolicyWorld(RandomSubsettingFactory(), others=(RoundRobinFactory(),))
     world.update(*"abcdef", config=subset_config(2, [{"round_robin": {}}]))
     for name in world.take_requests():
         world[name].connecting()

@@ -1,4 +1,4 @@
-"""A24: which policy a LoadBalancingConfig list asks for."""
+"""A24: choice of a policy from a LoadBalancingConfig list."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,14 +48,14 @@ def errors_of(json: object) -> str:
 
 
 @pytest.mark.spec("REG-01")
-def test_the_first_registered_policy_wins() -> None:
+def test_first_registered_policy_is_chosen() -> None:
     config = parse([{"newer": {"x": 1}}, {"two": {"y": 2}}, {"one": {"z": 3}}])
     assert config == PolicyConfig(TWO, {"y": 2})
     assert config.name == "two"
 
 
 @pytest.mark.spec("REG-01")
-def test_if_none_is_registered_the_error_names_all() -> None:
+def test_error_names_all_policies_when_none_is_registered() -> None:
     assert errors_of([{"newer": {}}, {"newest": {}}]) == (
         "[field:loadBalancingConfig error:No known policies in list: newer newest]"
     )
@@ -67,7 +67,7 @@ def test_names_are_case_sensitive() -> None:
     assert parse([{"One": {}}, {"two": {}}]).name == "two"
 
 
-def test_an_empty_list_has_no_known_policy() -> None:
+def test_empty_list_is_an_error() -> None:
     assert errors_of([]) == "[field:loadBalancingConfig error:No known policies in list:]"
 
 
@@ -89,7 +89,7 @@ def test_an_empty_list_has_no_known_policy() -> None:
         ([{"one": {}}, {}], "[1] error:has 0 keys, wanted one: the name of a policy"),
     ],
 )
-def test_what_does_not_look_like_an_entry_is_an_error(json: object, error: str) -> None:
+def test_malformed_entry_is_an_error(json: object, error: str) -> None:
     assert errors_of(json) == f"[field:loadBalancingConfig{error}]"
 
 
@@ -99,7 +99,7 @@ def test_errors_inside_the_chosen_config_have_its_path() -> None:
     )
 
 
-def test_configs_that_are_not_chosen_are_not_looked_into() -> None:
+def test_configs_of_other_policies_are_not_validated() -> None:
     assert parse([{"newer": {"bad": 1}}, {"one": {}}, {"two": {"bad": 1}}]).factory is ONE
 
 

@@ -1,4 +1,4 @@
-"""ring_hash_experimental: RPCs with the same hash go to the same endpoint (A42, A61, A76)."""
+"""A42, A61 and A76: ring_hash_experimental, which sends RPCs with equal hashes to one endpoint."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -25,16 +25,16 @@ from proxyless.lb.policies.ring_hash import RingHashConfig, RingHashFactory
 from proxyless.lb.policies.ring_hash.policy import HASH_HEADER_GUARD, RING_SIZE_CAP
 from proxyless.lb.policies.round_robin import RoundRobinFactory
 from proxyless.runtime import seeded_random
-from tests.spec.children_world import at
-from tests.spec.lb_world import (
+from tests.worlds.child_policies import at
+from tests.worlds.policies import (
     CONNECTING,
     FAILURE,
     IDLE,
     READY,
     DeadAddresses,
-    FakeSubchannel,
     Name,
-    World,
+    PolicyWorld,
+    ScriptedSubchannel,
     address,
     endpoint,
     unavailable,
@@ -51,7 +51,7 @@ NAMES: dict[Address, Name] = {
 
 
 def key(name: Name) -> str:
-    """What is hashed for this endpoint, if nobody says otherwise."""
+    """Default hash key of this endpoint."""
     return str(address(name))
 
 
@@ -60,11 +60,11 @@ def xxh64(text: str) -> int:
 
 
 def entry(of: str, number: int = 0) -> int:
-    """Where the entry of this number is, for an endpoint with this key."""
+    """Hash of the entry with this number, for an endpoint with this key."""
     return xxh64(f"{of}_{number}")
 
 
-def known(weight: int | None = None, hash_key: str | None = None) -> Attributes:
+def attributes_of(weight: int | None = None, hash_key: str | None = None) -> Attributes:
     attributes = EMPTY_ATTRIBUTES
     if weight is not None:
         attributes = attributes.with_(ENDPOINT_WEIGHT, weight)
@@ -73,8 +73,8 @@ def known(weight: int | None = None, hash_key: str | None = None) -> Attributes:
     return attributes
 
 
-class RingWorld(World):
-    """A ring_hash policy, or one that has such children, and RPCs that have a hash."""
+class RingWorld(PolicyWorld):
+    """A ring_hash policy or a parent of ring_hash policies, and RPCs with a hash."""
 
     def __init__(
         self,
@@ -89,45 +89,45 @@ class RingWorld(World):
         return NAMES.get(at, str(at))
 
     def aim(self, request_hash: int) -> None:
-        """From now on RPCs have this hash."""
+        """Set the hash of further RPCs."""
         attributes = EMPTY_ATTRIBUTES.with_(REQUEST_HASH, request_hash)
         self.rpc = PickInfo("/pkg.Service/Method", attributes=attributes)
 
     def send(self, *metadata: tuple[str, str | bytes]) -> None:
-        """From now on RPCs have this metadata, and no hash."""
+        """Set the metadata of further RPCs, which have no hash."""
         self.rpc = PickInfo("/pkg.Service/Method", metadata)
 
     def pick_at(self, request_hash: int) -> Name | Status | None:
         self.aim(request_hash)
         return self.pick()
 
-    def wake(self, *names: Name) -> None:
-        """An RPC for each of these comes, and waits."""
+    def start_connecting(self, *names: Name) -> None:
+        """Pick for each of these endpoints, which are then connecting."""
         for name in names:
             assert self.pick_at(entry(key(name))) is None
             self.settle()
 
     def ready(self, *names: Name) -> None:
         for name in names:
-            self.wake(name)
+            self.start_connecting(name)
             self[name].connecting()
             self[name].ready()
 
     def fail(self, *names: Name) -> None:
-        """Let them fail to connect; those that nobody asked for yet are asked for."""
+        """Fail the connection attempts of these endpoints; picks request missing ones."""
         for name in names:
-            if name not in self.live_names:
-                self.wake(name)
+            if name not in self.subchannel_names:
+                self.start_connecting(name)
             self[name].connecting()
             self[name].fail(f"{name} refused")
 
     def repair(self) -> None:
-        """From now on every attempt succeeds."""
+        """Let all further attempts succeed."""
 
-        def succeed(subchannel: FakeSubchannel) -> None:
+        def succeed(subchannel: ScriptedSubchannel) -> None:
             self.clock.call_later(0.01, unless_released(subchannel, subchannel.ready))
 
-        self.attempt = succeed
+        self.helper.attempt = succeed
 
     def owners(self, hashes: Iterable[int]) -> list[Name | Status | None]:
         return [self.pick_at(each) for each in hashes]
@@ -139,13 +139,13 @@ def world() -> RingWorld:
 
 
 # ---------------------------------------------------------------------------------------------
-# The ring as it is defined, step by step
+# The ring as A42 defines it, step by step
 
 
 def published_ring(
     weights: Sequence[tuple[str, int]], minimum: int = 1024, maximum: int = 4096
 ) -> list[tuple[int, str]]:
-    """Entries by hash: where they are, and the key of their owner."""
+    """Entries sorted by hash: the hash, and the key of the owner."""
     total = sum(weight for _, weight in weights)
     normalized = [(of, weight / total) for of, weight in weights]
     smallest = min(share for _, share in normalized)
@@ -163,7 +163,7 @@ def published_ring(
 
 
 def published_owner(ring: Sequence[tuple[int, str]], request_hash: int) -> str:
-    """The first entry that is not below the hash, or the first of all."""
+    """Owner of the first entry that is not below the hash, or of the first of all."""
     index = bisect_left([place for place, _ in ring], request_hash)
     return ring[index % len(ring)][1]
 
@@ -174,13 +174,13 @@ def published_owners(ring: Sequence[tuple[int, str]], hashes: Iterable[int]) -> 
 
 
 def hashes_around(ring: Sequence[tuple[int, str]]) -> list[int]:
-    """Whoever answers for these as that ring does is that ring: each entry, and what follows it."""
+    """Hashes that identify the ring: each entry, and the hash after it."""
     places = [place for place, _ in ring]
     return [0, HASH_MAX, *places, *(min(place + 1, HASH_MAX) for place in places)]
 
 
 def expect_ring(world: RingWorld, ring: Sequence[tuple[int, str]]) -> None:
-    """RPCs go where that ring says. All endpoints are READY, and have no key of their own."""
+    """Check the owners of all entries. All endpoints are READY and have the default key."""
     hashes = hashes_around(ring)
     owners = [str(address(name)) for name in map(str, world.owners(hashes))]
     assert owners == published_owners(ring, hashes)
@@ -191,7 +191,7 @@ def expect_ring(world: RingWorld, ring: Sequence[tuple[int, str]]) -> None:
 
 
 @pytest.mark.spec("RH-01")
-def test_an_empty_config_has_the_default_sizes(world: RingWorld) -> None:
+def test_empty_config_has_the_default_sizes(world: RingWorld) -> None:
     assert RingHashFactory.name == "ring_hash_experimental"
     config = world.parse({"colour": "red"})
     assert isinstance(config, RingHashConfig)
@@ -228,12 +228,14 @@ def test_sizes_may_be_from_1_to_8_388_608(
             {"minRingSize": 20, "maxRingSize": 10},
             "field:minRingSize error:is 20, wanted at most maxRingSize, which is 10",
         ),
-        # The default counts, too.
+        # The default maximum or minimum applies.
         ({"maxRingSize": 10}, "field:minRingSize error:is 1024, wanted at most maxRingSize"),
         ({"minRingSize": 5000}, "is 5000, wanted at most maxRingSize, which is 4096"),
     ],
 )
-def test_other_sizes_are_rejected(world: RingWorld, json: Mapping[str, object], text: str) -> None:
+def test_invalid_sizes_are_rejected(
+    world: RingWorld, json: Mapping[str, object], text: str
+) -> None:
     with pytest.raises(ValidationError) as caught:
         world.parse(json)
     assert text in str(caught.value)
@@ -249,7 +251,7 @@ def test_other_sizes_are_rejected(world: RingWorld, json: Mapping[str, object], 
         (20_000, (12_000, 15_000)),
     ],
 )
-def test_sizes_are_capped_on_the_client(
+def test_sizes_are_limited_by_the_cap_of_the_client(
     world: RingWorld, cap: int | None, size: tuple[int, int]
 ) -> None:
     attributes = EMPTY_ATTRIBUTES if cap is None else EMPTY_ATTRIBUTES.with_(RING_SIZE_CAP, cap)
@@ -278,12 +280,12 @@ def test_sizes_are_capped_on_the_client(
         (dict(zip("abcdefghijkl", range(1, 13), strict=True)), (50, 100)),
     ],
 )
-def test_entries_are_where_the_definition_says(
+def test_entries_equal_those_of_the_definition(
     world: RingWorld, weights: Mapping[Name, int], size: tuple[int, int]
 ) -> None:
     config = {"minRingSize": size[0], "maxRingSize": size[1]}
     world.update(
-        *(endpoint(name, known(weight)) for name, weight in weights.items()), config=config
+        *(endpoint(name, attributes_of(weight)) for name, weight in weights.items()), config=config
     )
     world.ready(*weights)
     ring = published_ring([(key(name), weight) for name, weight in weights.items()], *size)
@@ -296,16 +298,16 @@ def test_three_equal_endpoints_have_342_of_1026_entries_each(world: RingWorld) -
     world.ready("a", "b", "c")
     places = {entry(key(name), number): name for name in "abc" for number in range(342)}
     assert len(places) == 1026
-    # Each of them is there,
+    # Each of these entries exists,
     assert world.owners(places) == list(places.values())
-    # and no others: what follows an entry belongs to the next one.
+    # and no others: the hash after an entry belongs to the next one.
     around = sorted(places)
     after = [places[place] for place in [*around[1:], around[0]]]
     assert world.owners(place + 1 for place in around) == after
 
 
 @pytest.mark.spec("RH-02")
-def test_with_more_endpoints_than_entries_some_are_never_picked(world: RingWorld) -> None:
+def test_some_endpoints_are_never_picked_when_there_are_more_than_entries(world: RingWorld) -> None:
     names = ascii_lowercase[:20]
     world.update(*names, config={"minRingSize": 1, "maxRingSize": 5})
     ring = published_ring([(key(name), 1) for name in names], 1, 5)
@@ -319,10 +321,12 @@ def test_with_more_endpoints_than_entries_some_are_never_picked(world: RingWorld
 @pytest.mark.spec("RH-02")
 @pytest.mark.parametrize("weights", [(1, 1, 1), (1, 2, 7)])
 def test_hashes_spread_in_proportion_to_weights(world: RingWorld, weights: tuple[int, ...]) -> None:
-    # The places are what they are, so a share converges with the number of entries.
+    # The hashes are fixed, so that shares converge only with the number of entries.
     large = EMPTY_ATTRIBUTES.with_(RING_SIZE_CAP, 60_000)
     config = {"minRingSize": 60_000, "maxRingSize": 60_000}
-    listed = [endpoint(name, known(weight)) for name, weight in zip("abc", weights, strict=True)]
+    listed = [
+        endpoint(name, attributes_of(weight)) for name, weight in zip("abc", weights, strict=True)
+    ]
     world.update(*listed, config=config, attributes=large)
     world.ready("a", "b", "c")
     random = seeded_random(11)
@@ -332,11 +336,11 @@ def test_hashes_spread_in_proportion_to_weights(world: RingWorld, weights: tuple
 
 
 @pytest.mark.spec("RH-03")
-def test_an_endpoint_is_placed_by_its_first_address(world: RingWorld) -> None:
+def test_endpoint_is_hashed_by_its_first_address(world: RingWorld) -> None:
     world.update(("a", "b"), ("c", "d"))
-    world.wake("a", "c")
+    world.start_connecting("a", "c")
     world.expect_requests("a", "c")
-    # Wherever it is connected in the end.
+    # It may be connected to another address.
     world["a"].connecting()
     world["a"].fail()
     world["b"].connecting()
@@ -347,14 +351,16 @@ def test_an_endpoint_is_placed_by_its_first_address(world: RingWorld) -> None:
 
 
 @pytest.mark.spec("RH-03")
-def test_an_endpoint_with_a_hash_key_is_placed_by_that(world: RingWorld) -> None:
-    world.update(endpoint("a", known(hash_key="pod-0")), endpoint("b", known(hash_key="")))
+def test_endpoint_is_hashed_by_its_hash_key_when_it_has_one(world: RingWorld) -> None:
+    world.update(
+        endpoint("a", attributes_of(hash_key="pod-0")), endpoint("b", attributes_of(hash_key=""))
+    )
     assert world.pick_at(entry("pod-0")) is None
     world.settle()
     world.expect_requests("a")
     world["a"].connecting()
     world["a"].ready()
-    # An empty one is none.
+    # An empty key counts as none.
     world.ready("b")
     ring = published_ring([("pod-0", 1), (key("b"), 1)])
     hashes = hashes_around(ring)
@@ -362,9 +368,11 @@ def test_an_endpoint_with_a_hash_key_is_placed_by_that(world: RingWorld) -> None
     assert world.owners(hashes) == [names[of] for of in published_owners(ring, hashes)]
 
 
-def test_two_endpoints_with_one_hash_key_stand_in_for_each_other(world: RingWorld) -> None:
-    world.update(endpoint("b", known(hash_key="twin")), endpoint("a", known(hash_key="twin")))
-    assert world.pick_at(entry("twin")) is None
+def test_next_endpoint_is_used_when_one_with_the_same_hash_key_fails(world: RingWorld) -> None:
+    world.update(
+        endpoint("b", attributes_of(hash_key="same")), endpoint("a", attributes_of(hash_key="same"))
+    )
+    assert world.pick_at(entry("same")) is None
     world.settle()
     world.expect_requests("b")
     world["b"].connecting()
@@ -373,40 +381,46 @@ def test_two_endpoints_with_one_hash_key_stand_in_for_each_other(world: RingWorl
     world.expect_requests("a")
     world["a"].connecting()
     world["a"].ready()
-    assert world.pick_at(entry("twin")) == "a"
+    assert world.pick_at(entry("same")) == "a"
 
 
 @pytest.mark.spec("RH-04")
-def test_an_endpoint_listed_twice_has_the_weight_of_both(world: RingWorld) -> None:
+def test_endpoint_has_the_sum_of_its_weights_when_it_is_listed_twice(world: RingWorld) -> None:
     world.update(
-        endpoint(("a", "d"), known(2)), "b", endpoint(("d", "a"), known(3)), endpoint("b", known(0))
+        endpoint(("a", "d"), attributes_of(2)),
+        "b",
+        endpoint(("d", "a"), attributes_of(3)),
+        endpoint("b", attributes_of(0)),
     )
     world.ready("a", "b")
     world.expect_subchannels("a", "b")
     expect_ring(world, published_ring([(key("a"), 5), (key("b"), 2)]))
-    # Also if only the second one changes.
+    # A change of the second weight alone is applied.
     world.update(
-        endpoint(("a", "d"), known(2)), "b", endpoint(("d", "a"), known(9)), endpoint("b", known(0))
+        endpoint(("a", "d"), attributes_of(2)),
+        "b",
+        endpoint(("d", "a"), attributes_of(9)),
+        endpoint("b", attributes_of(0)),
     )
     expect_ring(world, published_ring([(key("a"), 11), (key("b"), 2)]))
-    world.update(endpoint(("a", "d"), known(2)), "b")
+    world.update(endpoint(("a", "d"), attributes_of(2)), "b")
     expect_ring(world, published_ring([(key("a"), 2), (key("b"), 1)]))
 
 
 @pytest.mark.spec("RH-04")
 @pytest.mark.parametrize("weight", [None, 0, 1])
-def test_an_endpoint_without_a_weight_has_1(world: RingWorld, weight: int | None) -> None:
-    world.update(endpoint("a", known(weight)), endpoint("b", known(3)))
+def test_weight_of_an_endpoint_is_1_by_default(world: RingWorld, weight: int | None) -> None:
+    world.update(endpoint("a", attributes_of(weight)), endpoint("b", attributes_of(3)))
     world.ready("a", "b")
     expect_ring(world, published_ring([(key("a"), 1), (key("b"), 3)]))
 
 
 @pytest.mark.spec("RH-04")
-def test_another_hash_key_moves_an_endpoint_and_keeps_its_connection(world: RingWorld) -> None:
+def test_connection_is_kept_when_the_hash_key_of_an_endpoint_changes(world: RingWorld) -> None:
     world.update("a", "b")
     world.ready("a", "b")
     world.take_requests()
-    world.update(endpoint("a", known(hash_key="pod-0")), "b")
+    world.update(endpoint("a", attributes_of(hash_key="pod-0")), "b")
     ring = published_ring([("pod-0", 1), (key("b"), 1)])
     names = {"pod-0": "a", key("b"): "b"}
     hashes = hashes_around(ring)
@@ -414,30 +428,30 @@ def test_another_hash_key_moves_an_endpoint_and_keeps_its_connection(world: Ring
     world.expect_requests()
 
 
-def test_grpc_go_7156_a_change_of_weights_only_is_not_ignored(world: RingWorld) -> None:
-    world.update(endpoint("a", known(1)), endpoint("b", known(1)))
+def test_grpc_go_7156_ring_changes_when_only_weights_change(world: RingWorld) -> None:
+    world.update(endpoint("a", attributes_of(1)), endpoint("b", attributes_of(1)))
     world.ready("a", "b")
     world.take_requests()
-    world.update(endpoint("a", known(1)), endpoint("b", known(9)))
+    world.update(endpoint("a", attributes_of(1)), endpoint("b", attributes_of(9)))
     expect_ring(world, published_ring([(key("a"), 1), (key("b"), 9)]))
     world.expect_requests()
     world.expect_state(READY)
 
 
-def test_grpc_go_6066_entries_are_numbered_for_each_endpoint_not_for_the_ring(
+def test_grpc_go_6066_entries_are_numbered_per_endpoint(
     world: RingWorld,
 ) -> None:
     world.update("a", "b", "c")
     world.ready("a", "b", "c")
     hashes = [entry(key("c"), number) for number in range(200)]
     assert world.owners(hashes) == ["c"] * 200
-    # So most hashes keep their owner when another endpoint goes.
+    # So most hashes keep their owner when another endpoint is removed.
     world.update("b", "c")
     assert world.owners(hashes) == ["c"] * 200
 
 
 def test_only_hashes_of_the_removed_endpoint_get_another_owner(world: RingWorld) -> None:
-    # With 60 entries for each, before and after.
+    # Each endpoint has 60 entries, before and after.
     names = ascii_lowercase[:10]
     world.update(*names, config={"minRingSize": 600, "maxRingSize": 600})
     world.ready(*names)
@@ -466,7 +480,7 @@ def test_hashes_above_the_last_entry_belong_to_the_first(world: RingWorld) -> No
 
 
 @pytest.mark.spec("RH-06")
-def test_it_starts_idle_and_connects_nothing(world: RingWorld) -> None:
+def test_policy_starts_idle_without_connecting(world: RingWorld) -> None:
     world.update("a", "b", "c")
     world.expect_reports(IDLE)
     world.advance(600)
@@ -476,7 +490,7 @@ def test_it_starts_idle_and_connects_nothing(world: RingWorld) -> None:
 
 
 @pytest.mark.spec("RH-06")
-def test_a_pick_connects_the_owner_of_its_hash_and_nobody_else(world: RingWorld) -> None:
+def test_pick_connects_only_the_owner_of_its_hash(world: RingWorld) -> None:
     world.update("a", "b", "c")
     assert world.pick_at(entry(key("b"))) is None
     world.expect_requests()  # Not inside the pick.
@@ -494,7 +508,7 @@ def test_a_pick_connects_the_owner_of_its_hash_and_nobody_else(world: RingWorld)
 
 
 @pytest.mark.spec("RH-06")
-def test_while_one_is_ready_others_connect_when_they_are_picked(world: RingWorld) -> None:
+def test_other_endpoints_connect_when_they_are_picked_while_one_is_ready(world: RingWorld) -> None:
     world.update("a", "b", "c")
     world.ready("a")
     world.take_requests()
@@ -506,7 +520,7 @@ def test_while_one_is_ready_others_connect_when_they_are_picked(world: RingWorld
 
 
 @pytest.mark.spec("RH-06")
-def test_a_pick_goes_on_along_the_ring_from_an_owner_that_fails(world: RingWorld) -> None:
+def test_pick_uses_the_next_endpoint_of_the_ring_when_the_owner_fails(world: RingWorld) -> None:
     world.update("a", "b", "c", config={"minRingSize": 3, "maxRingSize": 3})
     first, second, third = (
         "abc"[[key(name) for name in "abc"].index(of)]
@@ -514,7 +528,7 @@ def test_a_pick_goes_on_along_the_ring_from_an_owner_that_fails(world: RingWorld
     )
     world.ready(third)
     world.fail(first)
-    # The next one is IDLE: it is woken, though another is READY.
+    # The next one is IDLE: it is connected even though another is READY.
     assert world.pick_at(entry(key(first))) is None
     world.settle()
     assert world.take_requests()[-1] == second
@@ -525,7 +539,7 @@ def test_a_pick_goes_on_along_the_ring_from_an_owner_that_fails(world: RingWorld
 
 
 @pytest.mark.spec("RH-06")
-def test_when_all_fail_a_pick_fails_as_the_owner_of_its_hash(world: RingWorld) -> None:
+def test_pick_fails_with_the_error_of_its_owner_when_all_endpoints_fail(world: RingWorld) -> None:
     world.update("a", "b", "c")
     world.fail("a", "b", "c")
     world.expect_state(FAILURE)
@@ -535,7 +549,7 @@ def test_when_all_fail_a_pick_fails_as_the_owner_of_its_hash(world: RingWorld) -
 
 
 @pytest.mark.spec("RH-06")
-def test_when_the_whole_ring_fails_endpoints_without_entries_do_not_help(world: RingWorld) -> None:
+def test_endpoints_without_entries_are_not_used_when_the_whole_ring_fails(world: RingWorld) -> None:
     names = ascii_lowercase[:20]
     world.update(*names, config={"minRingSize": 1, "maxRingSize": 5})
     ring = published_ring([(key(name), 1) for name in names], 1, 5)
@@ -554,7 +568,7 @@ def test_when_the_whole_ring_fails_endpoints_without_entries_do_not_help(world: 
 
 
 @pytest.mark.spec("RH-07")
-def test_one_ready_endpoint_is_enough(world: RingWorld) -> None:
+def test_policy_is_ready_when_one_endpoint_is_ready(world: RingWorld) -> None:
     world.update("a", "b", "c", "d")
     world.fail("a", "b")
     world.expect_state(FAILURE)
@@ -565,9 +579,11 @@ def test_one_ready_endpoint_is_enough(world: RingWorld) -> None:
 
 
 @pytest.mark.spec("RH-07")
-def test_two_failures_are_a_failure_even_if_others_connect(world: RingWorld) -> None:
+def test_policy_fails_when_two_endpoints_fail_even_if_another_is_connecting(
+    world: RingWorld,
+) -> None:
     world.update("a", "b", "c", "d")
-    world.wake("c")
+    world.start_connecting("c")
     world["c"].connecting()
     world.fail("a")
     world.expect_state(CONNECTING)
@@ -578,17 +594,17 @@ def test_two_failures_are_a_failure_even_if_others_connect(world: RingWorld) -> 
 
 
 @pytest.mark.spec("RH-07")
-def test_one_failure_of_several_is_connecting(world: RingWorld) -> None:
+def test_policy_is_connecting_when_one_of_several_endpoints_fails(world: RingWorld) -> None:
     world.update("a", "b")
     world.expect_state(IDLE)
-    world.wake("a")
+    world.start_connecting("a")
     world.expect_state(CONNECTING)
     world.fail("a")
     world.expect_reports(IDLE, CONNECTING, CONNECTING)
 
 
 @pytest.mark.spec("RH-07")
-def test_the_only_endpoint_fails_alone(world: RingWorld) -> None:
+def test_policy_has_the_state_of_its_only_endpoint(world: RingWorld) -> None:
     world.update("a")
     world.expect_state(IDLE)
     world.fail("a")
@@ -603,7 +619,7 @@ def test_the_only_endpoint_fails_alone(world: RingWorld) -> None:
 
 
 @pytest.mark.spec("RH-07")
-def test_a_failing_endpoint_that_tries_again_is_failing_still(world: RingWorld) -> None:
+def test_endpoint_counts_as_failing_while_it_reconnects(world: RingWorld) -> None:
     world.update("a", "b")
     world.fail("a", "b")
     world.expect_never()
@@ -614,10 +630,10 @@ def test_a_failing_endpoint_that_tries_again_is_failing_still(world: RingWorld) 
     world.expect_pick_fails("a refused")
 
 
-def test_an_unhealthy_endpoint_whose_connection_is_lost_does_not_rest(world: RingWorld) -> None:
+def test_unhealthy_endpoint_reconnects_when_its_connection_is_lost(world: RingWorld) -> None:
     world.update("a", "b")
     world.ready("a")
-    world["a"].health(FAILURE, "not serving")
+    world["a"].set_health(FAILURE, "not serving")
     world.settle()
     world.take_requests()
     world["a"].idle()
@@ -649,19 +665,19 @@ def test_removed_endpoints_are_released_at_once_though_no_new_one_is_ready(
 
 
 # ---------------------------------------------------------------------------------------------
-# Attempts without RPCs
+# Connection attempts without RPCs
 
 
 @pytest.mark.spec("RH-08")
-def test_after_a_failure_one_idle_endpoint_after_the_other_is_tried(world: RingWorld) -> None:
+def test_idle_endpoints_are_tried_one_after_another_after_a_failure(world: RingWorld) -> None:
     world.update("a", "b", "c", "d", "e")
-    world.wake("a")
+    world.start_connecting("a")
     world.expect_requests("a")
     tried = ["a"]
     for _ in range(4):
         world[tried[-1]].connecting()
         world.advance(5)
-        world.expect_requests()  # One is under way.
+        world.expect_requests()  # One attempt is under way.
         world[tried[-1]].fail()
         world.settle()
         [following] = world.take_requests()
@@ -675,7 +691,7 @@ def test_after_a_failure_one_idle_endpoint_after_the_other_is_tried(world: RingW
 
 
 @pytest.mark.spec("RH-08")
-def test_which_one_is_tried_is_left_to_chance() -> None:
+def test_endpoint_to_try_is_chosen_at_random() -> None:
     seen = set()
     for seed in range(20):
         world = RingWorld(seed=seed)
@@ -687,14 +703,14 @@ def test_which_one_is_tried_is_left_to_chance() -> None:
 
 
 @pytest.mark.spec("RH-08")
-def test_nobody_is_tried_while_one_is_connecting_or_ready(world: RingWorld) -> None:
+def test_no_endpoint_is_tried_while_one_is_connecting_or_ready(world: RingWorld) -> None:
     world.update("a", "b", "c", "d")
     world.ready("b")
     world.fail("a")
     world.take_requests()
     world.advance(60)
     world.expect_requests()
-    world.wake("c")
+    world.start_connecting("c")
     world["c"].connecting()
     world["b"].idle()
     world.expect_state(CONNECTING)
@@ -703,9 +719,9 @@ def test_nobody_is_tried_while_one_is_connecting_or_ready(world: RingWorld) -> N
 
 
 @pytest.mark.spec("RH-08")
-def test_whatever_happens_at_once_one_is_tried(world: RingWorld) -> None:
+def test_one_endpoint_is_tried_when_several_fail_at_once(world: RingWorld) -> None:
     world.update(*"abcdefgh")
-    world.wake("a", "b")
+    world.start_connecting("a", "b")
     for name in "ab":
         world[name].connecting()
     world.take_requests()
@@ -718,7 +734,7 @@ def test_whatever_happens_at_once_one_is_tried(world: RingWorld) -> None:
 
 
 @pytest.mark.spec("RH-08")
-def test_an_update_tries_one_if_none_is_left_that_does(world: RingWorld) -> None:
+def test_update_starts_an_attempt_when_the_connecting_endpoint_is_removed(world: RingWorld) -> None:
     world.update("a", "b", "c")
     world.fail("a", "b")
     world.settle()
@@ -729,7 +745,7 @@ def test_an_update_tries_one_if_none_is_left_that_does(world: RingWorld) -> None
     world.settle()
     [tried] = world.take_requests()
     assert tried in {"d", "e"}
-    # One that was about to be tried, but is removed, does not count.
+    # An endpoint that was to be tried and is removed is replaced by another.
     world[tried].connecting()
     world[tried].fail()
     world.update("a", "b", tried, "f")
@@ -738,10 +754,10 @@ def test_an_update_tries_one_if_none_is_left_that_does(world: RingWorld) -> None
 
 
 @pytest.mark.spec("RH-08")
-def test_without_any_rpc_it_recovers_from_an_outage(world: RingWorld) -> None:
+def test_policy_recovers_from_an_outage_without_rpcs(world: RingWorld) -> None:
     dead = DeadAddresses(world)
     world.update("a", "b", "c", "d")
-    world.wake("a")
+    world.start_connecting("a")
     world.advance(60)
     world.expect_state(FAILURE)
     assert set(dead.attempts) == set("abcd")
@@ -755,12 +771,12 @@ def test_without_any_rpc_it_recovers_from_an_outage(world: RingWorld) -> None:
 
 
 @pytest.mark.spec("RH-09")
-def test_each_change_of_an_endpoint_makes_a_new_picker(world: RingWorld) -> None:
+def test_each_change_of_an_endpoint_publishes_a_new_picker(world: RingWorld) -> None:
     world.update("a", "b", "c")
     world.ready("a")
     world.expect_reports(IDLE, CONNECTING, READY)
     pickers = [world.picker]
-    world.wake("b")
+    world.start_connecting("b")
     pickers.append(world.picker)
     world["b"].connecting()
     world["b"].ready()
@@ -772,7 +788,7 @@ def test_each_change_of_an_endpoint_makes_a_new_picker(world: RingWorld) -> None
 
 
 @pytest.mark.spec("RH-09")
-def test_each_update_is_reported_once_and_with_a_new_picker(world: RingWorld) -> None:
+def test_each_update_is_reported_once_with_a_new_picker(world: RingWorld) -> None:
     world.update("a", "b")
     world.ready("a")
     world.expect_never()
@@ -784,7 +800,7 @@ def test_each_update_is_reported_once_and_with_a_new_picker(world: RingWorld) ->
     world.expect_reports(READY)
 
 
-def test_an_old_picker_answers_as_it_always_did(world: RingWorld) -> None:
+def test_old_picker_does_not_change(world: RingWorld) -> None:
     world.update("a", "b")
     old = world.picker
     world.ready("a")
@@ -792,7 +808,7 @@ def test_an_old_picker_answers_as_it_always_did(world: RingWorld) -> None:
     world.expect_pick("a")
 
 
-def test_many_that_are_woken_at_once_are_reported_once(world: RingWorld) -> None:
+def test_endpoints_that_start_to_connect_at_once_are_reported_once(world: RingWorld) -> None:
     world.update("a", "b", "c", "d")
     world.expect_reports(IDLE)
     for name in "abcd":
@@ -818,7 +834,7 @@ def test_an_rpc_without_a_hash_fails(world: RingWorld) -> None:
 
 
 @pytest.mark.spec("RH-10")
-def test_a_header_is_hashed_its_values_joined_by_commas(world: RingWorld) -> None:
+def test_values_of_the_header_are_joined_by_commas_and_hashed(world: RingWorld) -> None:
     world.update("a", "b", "c", config={"requestHashHeader": "User-Id"})
     ring = published_ring([(key(name), 1) for name in "abc"])
     for values in (("x",), ("y", "z"), ("z", "y"), ("", "q"), (b"bytes",)):
@@ -828,15 +844,15 @@ def test_a_header_is_hashed_its_values_joined_by_commas(world: RingWorld) -> Non
         picked = world.pick()
         if picked is None:
             world.settle()
-            [woken] = [each for each in world.live if each.state is IDLE]
-            woken.connecting()
-            woken.ready()
+            [requested] = [each for each in world.subchannels if each.state is IDLE]
+            requested.connecting()
+            requested.ready()
             picked = world.pick()
         assert key(str(picked)) == owner
 
 
 @pytest.mark.spec("RH-10")
-def test_with_a_header_configured_the_hash_of_the_route_does_not_count(world: RingWorld) -> None:
+def test_hash_of_the_route_is_ignored_when_a_header_is_configured(world: RingWorld) -> None:
     world.update("a", "b", "c", config={"requestHashHeader": "user"})
     ring = published_ring([(key(name), 1) for name in "abc"])
     owner = published_owner(ring, xxh64("x"))
@@ -850,14 +866,14 @@ def test_with_a_header_configured_the_hash_of_the_route_does_not_count(world: Ri
 
 @pytest.mark.spec("RH-10")
 @pytest.mark.parametrize("header", ["user-bin", "User-BIN", "user id", ":path", "naïve", 5, [], {}])
-def test_a_header_that_is_binary_or_no_name_is_rejected(world: RingWorld, header: object) -> None:
+def test_binary_or_invalid_header_name_is_rejected(world: RingWorld, header: object) -> None:
     with pytest.raises(ValidationError, match="field:requestHashHeader error:is"):
         world.parse({"requestHashHeader": header})
 
 
 @pytest.mark.spec("RH-10")
 @pytest.mark.parametrize(("value", "is_used"), [("false", False), ("true", True), ("", True)])
-def test_the_guard_turns_the_header_off(
+def test_header_is_ignored_when_the_guard_is_false(
     world: RingWorld, monkeypatch: pytest.MonkeyPatch, value: str, is_used: bool
 ) -> None:
     monkeypatch.setenv(HASH_HEADER_GUARD, value)
@@ -876,14 +892,14 @@ HEADER = {"requestHashHeader": "user"}
 
 
 class HeaderWorld(RingWorld):
-    """Endpoints a to d, and RPCs that have a header, or not."""
+    """Endpoints a to d with a request hash header."""
 
     def __init__(self, *, seed: int = 1) -> None:
         super().__init__(seed=seed)
         self.update(*"abcd", config=HEADER)
         self._ring = published_ring([(key(name), 1) for name in "abcd"])
 
-    def wake(self, *names: Name) -> None:
+    def start_connecting(self, *names: Name) -> None:
         for name in names:
             self.send(("user", self._value_for(name)))
             assert self.pick() is None
@@ -900,7 +916,9 @@ class HeaderWorld(RingWorld):
 
 @pytest.mark.spec("RH-11")
 @pytest.mark.parametrize("metadata", [(), (("other", "x"),), (("user", ""),)])
-def test_without_the_header_chance_decides(metadata: tuple[tuple[str, str], ...]) -> None:
+def test_endpoint_is_chosen_at_random_without_the_header(
+    metadata: tuple[tuple[str, str], ...],
+) -> None:
     world = HeaderWorld()
     world.ready(*"abcd")
     world.send(*metadata)
@@ -917,15 +935,15 @@ def test_without_the_header_chance_decides(metadata: tuple[tuple[str, str], ...]
 
 
 @pytest.mark.spec("RH-11")
-def test_without_the_header_whoever_is_ready_is_used_at_once() -> None:
+def test_ready_endpoint_is_used_at_once_without_the_header() -> None:
     world = HeaderWorld()
     world.ready("b")
     assert set(world.picks(50)) == {"b"}
 
 
 @pytest.mark.spec("RH-11")
-def test_an_rpc_without_the_header_wakes_one_idle_endpoint_at_most() -> None:
-    woken = Counter[Name]()
+def test_rpc_without_the_header_connects_at_most_one_idle_endpoint() -> None:
+    requested = Counter[Name]()
     for seed in range(60):
         world = HeaderWorld(seed=seed)
         world.ready("b")
@@ -933,40 +951,40 @@ def test_an_rpc_without_the_header_wakes_one_idle_endpoint_at_most() -> None:
         world.settle()
         requests = world.take_requests()
         assert len(requests) <= 1
-        woken.update(requests or ["nobody"])
-    # Whoever is before the READY one, from a random place on.
-    assert set(woken) == {"a", "c", "d", "nobody"}
+        requested.update(requests or ["none"])
+    # The first endpoint from a random hash on, unless it is the READY one.
+    assert set(requested) == {"a", "c", "d", "none"}
 
 
 @pytest.mark.spec("RH-11")
-def test_an_rpc_without_the_header_wakes_nobody_while_one_is_connecting() -> None:
+def test_rpc_without_the_header_connects_none_while_one_is_connecting() -> None:
     world = HeaderWorld()
     world.ready("b")
-    world.wake("c")
+    world.start_connecting("c")
     assert set(world.picks(50)) == {"b"}
     world.settle()
     world.expect_requests()
 
 
 @pytest.mark.spec("RH-11")
-def test_an_rpc_without_the_header_waits_for_the_one_it_has_woken() -> None:
+def test_rpc_without_the_header_waits_for_the_endpoint_it_connects() -> None:
     world = HeaderWorld()
     world.send()
     assert world.pick() is None
     world.settle()
-    [woken] = world.take_requests()
-    world[woken].connecting()
+    [requested] = world.take_requests()
+    world[requested].connecting()
     assert world.picks(20) == [None] * 20
     world.settle()
     world.expect_requests()
-    world[woken].ready()
-    world.expect_pick(woken)
+    world[requested].ready()
+    world.expect_pick(requested)
 
 
 @pytest.mark.spec("RH-11")
-def test_without_the_header_failing_endpoints_are_passed_by() -> None:
+def test_failing_endpoints_are_skipped_without_the_header() -> None:
     world = HeaderWorld()
-    world.wake("a", "b")
+    world.start_connecting("a", "b")
     for name in "ab":
         world[name].connecting()
         world[name].fail(f"{name} refused")
@@ -980,9 +998,9 @@ def test_without_the_header_failing_endpoints_are_passed_by() -> None:
 
 
 @pytest.mark.spec("RH-11")
-def test_without_the_header_rpcs_fail_when_all_endpoints_do() -> None:
+def test_rpcs_without_the_header_fail_when_all_endpoints_fail() -> None:
     world = HeaderWorld()
-    world.wake(*"abcd")
+    world.start_connecting(*"abcd")
     for name in "abcd":
         world[name].connecting()
         world[name].fail(f"{name} refused")
@@ -992,7 +1010,7 @@ def test_without_the_header_rpcs_fail_when_all_endpoints_do() -> None:
     assert len(failures) == 4
 
 
-def test_rpcs_without_the_header_come_to_use_every_endpoint() -> None:
+def test_rpcs_without_the_header_use_every_endpoint_in_time() -> None:
     world = HeaderWorld()
     world.repair()
     world.send()
@@ -1003,11 +1021,11 @@ def test_rpcs_without_the_header_come_to_use_every_endpoint() -> None:
 
 
 # ---------------------------------------------------------------------------------------------
-# Loss, and no endpoints
+# Lost connections, and no endpoints
 
 
 @pytest.mark.spec("RH-12")
-def test_an_endpoint_that_lost_its_connection_is_idle(world: RingWorld) -> None:
+def test_endpoint_is_idle_when_its_connection_is_lost(world: RingWorld) -> None:
     world.update("a", "b")
     world.ready("a")
     world.take_requests()
@@ -1021,7 +1039,7 @@ def test_an_endpoint_that_lost_its_connection_is_idle(world: RingWorld) -> None:
 
 
 @pytest.mark.spec("RH-12")
-def test_an_empty_list_is_a_failure_and_is_refused(world: RingWorld) -> None:
+def test_empty_list_is_refused_and_fails_rpcs(world: RingWorld) -> None:
     assert world.update() == unavailable("empty address list")
     world.expect_reports(FAILURE)
     world.expect_pick_fails("empty address list")
@@ -1036,7 +1054,7 @@ def test_an_empty_list_is_a_failure_and_is_refused(world: RingWorld) -> None:
 
 
 @pytest.mark.spec("RH-12")
-def test_a_resolver_error_without_a_list_is_a_failure(world: RingWorld) -> None:
+def test_resolver_error_fails_rpcs_when_there_is_no_list(world: RingWorld) -> None:
     assert world.resolver_error("no such host") == unavailable("no such host")
     world.expect_reports(FAILURE)
     world.expect_pick_fails("no such host")
@@ -1045,7 +1063,7 @@ def test_a_resolver_error_without_a_list_is_a_failure(world: RingWorld) -> None:
 
 
 @pytest.mark.spec("RH-12")
-def test_a_resolver_error_keeps_the_ring(world: RingWorld) -> None:
+def test_ring_is_kept_when_the_resolver_fails(world: RingWorld) -> None:
     world.update("a", "b")
     world.ready("a", "b")
     assert not world.resolver_error().is_ok
@@ -1053,11 +1071,11 @@ def test_a_resolver_error_keeps_the_ring(world: RingWorld) -> None:
     expect_ring(world, published_ring([(key("a"), 1), (key("b"), 1)]))
 
 
-def test_grpc_43411_a_resolver_error_does_not_hold_back_the_config() -> None:
+def test_grpc_43411_config_is_applied_with_a_resolver_error() -> None:
     world = HeaderWorld()
     world.ready(*"abcd")
     assert set(world.picks(100)) == set("abcd")
-    # The error comes with an empty config: from now on the route has to say the hash.
+    # The error comes with an empty config: now the route has to set the hash.
     assert not world.resolver_error().is_ok
     assert isinstance(world.pick(), Status)
     expect_ring(world, published_ring([(key(name), 1) for name in "abcd"]))
@@ -1068,7 +1086,7 @@ def test_grpc_43411_a_resolver_error_does_not_hold_back_the_config() -> None:
 
 
 def under_priority() -> RingWorld:
-    """p0 has a, b and c on a ring, p1 has z."""
+    """A priority policy: p0 is a ring of a, b and c; p1 has z."""
     world = RingWorld(
         PriorityFactory(), others=(RingHashFactory(), RoundRobinFactory(), PickFirstFactory())
     )
@@ -1088,7 +1106,7 @@ def resolve(world: RingWorld, names: str) -> None:
 
 
 def fail_over(world: RingWorld) -> None:
-    """Two of p0 fail, the third is trying; p1 takes over."""
+    """Fail two endpoints of p0 while the third is connecting, so that p1 is used."""
     world.fail("a", "b")
     world.settle()
     world["c"].connecting()
@@ -1098,11 +1116,11 @@ def fail_over(world: RingWorld) -> None:
     world.take_requests()
 
 
-def test_grpc_go_4889_an_idle_ring_is_not_left_for_a_lower_priority() -> None:
+def test_grpc_go_4889_idle_ring_is_preferred_to_a_lower_priority() -> None:
     world = under_priority()
     world.expect_state(IDLE)
     world.advance(FAILOVER_TIMEOUT_S + 1)
-    world.expect_requests()  # Nothing of p1, which does not exist.
+    world.expect_requests()  # p1 has not been created.
     world.ready("a")
     world.expect_pick("a")
     world["a"].idle()
@@ -1111,16 +1129,14 @@ def test_grpc_go_4889_an_idle_ring_is_not_left_for_a_lower_priority() -> None:
     world.expect_subchannels()
 
 
-def test_grpc_java_8926_a_lower_priority_that_is_ready_does_not_keep_rpcs_from_an_idle_ring() -> (
-    None
-):
+def test_grpc_java_8926_idle_ring_is_used_even_if_a_lower_priority_is_ready() -> None:
     world = under_priority()
     fail_over(world)
     world["c"].ready()
     world.expect_state(READY)
     assert world.pick_at(entry(key("c"))) == "c"
     world["c"].idle()
-    # a and b fail still, so the ring is not IDLE: it counts as failing, and p1 goes on.
+    # a and b still fail, so the ring is in TRANSIENT_FAILURE and p1 is used.
     world.expect_state(READY)
     world.expect_pick("z")
     world["a"].idle()
@@ -1132,28 +1148,28 @@ def test_grpc_java_8926_a_lower_priority_that_is_ready_does_not_keep_rpcs_from_a
     world["a"].idle()
     world["b"].idle()
     world.settle()
-    # Everybody rests, and nobody failed since: RPCs belong to p0.
+    # All endpoints are IDLE, and none has failed since: p0 is used.
     assert world.pick_at(entry(key("a"))) is None
 
 
-def test_grpc_29332_leaving_idle_gets_the_whole_failover_time() -> None:
+def test_grpc_29332_ring_has_the_whole_failover_time_after_idle() -> None:
     world = under_priority()
     world.advance(3600)
-    world.wake("a")
+    world.start_connecting("a")
     world.expect_state(CONNECTING)
     world["a"].connecting()
     world.advance(FAILOVER_TIMEOUT_S - 0.001)
-    assert "z" not in world.live_names
+    assert "z" not in world.subchannel_names
     world.advance(0.002)
-    assert "z" in world.live_names
+    assert "z" in world.subchannel_names
 
 
-def test_grpc_go_5334_a_ring_that_leaves_idle_is_not_failed_over_at_once() -> None:
+def test_grpc_go_5334_no_failover_when_a_ring_leaves_idle() -> None:
     world = under_priority()
     world.ready("a")
     world["a"].idle()
     world.take_requests()
-    world.wake("b")
+    world.start_connecting("b")
     world["b"].connecting()
     world.expect_state(CONNECTING)
     world.expect_requests("b")
@@ -1162,9 +1178,7 @@ def test_grpc_go_5334_a_ring_that_leaves_idle_is_not_failed_over_at_once() -> No
     world.expect_pick("b")
 
 
-def test_grpc_go_7363_a_ring_is_not_stuck_in_failure_when_the_endpoint_it_tries_is_removed() -> (
-    None
-):
+def test_grpc_go_7363_ring_recovers_when_its_connecting_endpoint_is_removed() -> None:
     world = under_priority()
     fail_over(world)
     resolve(world, "abd")
@@ -1175,10 +1189,10 @@ def test_grpc_go_7363_a_ring_is_not_stuck_in_failure_when_the_endpoint_it_tries_
     assert world.pick_at(entry(key("d"))) == "d"
 
 
-def test_proposal_296_a_ring_without_rpcs_goes_on_trying_until_it_is_back() -> None:
+def test_proposal_296_ring_reconnects_without_rpcs() -> None:
     world = under_priority()
     dead = DeadAddresses(world)
-    world.wake("a")
+    world.start_connecting("a")
     world.advance(60)
     assert set(dead.attempts) == {*"abcz"}
     world.expect_state(FAILURE)
@@ -1188,7 +1202,7 @@ def test_proposal_296_a_ring_without_rpcs_goes_on_trying_until_it_is_back() -> N
 
 
 # ---------------------------------------------------------------------------------------------
-# The rest
+# exit_idle, reset_backoff, errors and close
 
 
 def test_exit_idle_connects_one_endpoint(world: RingWorld) -> None:
@@ -1196,10 +1210,10 @@ def test_exit_idle_connects_one_endpoint(world: RingWorld) -> None:
     world.policy.exit_idle()
     world.policy.exit_idle()
     world.settle()
-    [woken] = world.take_requests()
-    world[woken].connecting()
+    [requested] = world.take_requests()
+    world[requested].connecting()
     world.policy.exit_idle()
-    world[woken].ready()
+    world[requested].ready()
     world.policy.exit_idle()
     world.settle()
     world.expect_requests()
@@ -1219,7 +1233,7 @@ def test_reset_backoff_reaches_every_subchannel(world: RingWorld) -> None:
     assert world["a"].backoff_resets == 1
 
 
-def test_error_texts_carry_the_resolution_note(world: RingWorld) -> None:
+def test_error_text_has_the_resolution_note(world: RingWorld) -> None:
     world.update("a", note="from xds")
     world.fail("a")
     text = (
@@ -1229,10 +1243,10 @@ def test_error_texts_carry_the_resolution_note(world: RingWorld) -> None:
     assert world.picker.status == unavailable(text)
 
 
-def test_close_leaves_nothing_behind(world: RingWorld) -> None:
+def test_close_releases_all_subchannels_and_timers(world: RingWorld) -> None:
     world.update("a", "b", ("c", "d"))
     world.ready("a")
-    world.wake("b")
+    world.start_connecting("b")
     old = world.picker
     world.pick_at(entry(key("c")))
     world.policy.close()
@@ -1241,7 +1255,7 @@ def test_close_leaves_nothing_behind(world: RingWorld) -> None:
     world.expect_closed()
 
 
-def test_an_endpoint_that_is_woken_and_removed_is_not_connected(world: RingWorld) -> None:
+def test_endpoint_is_not_connected_when_it_is_removed_after_the_pick(world: RingWorld) -> None:
     world.update("a", "b")
     assert world.pick_at(entry(key("a"))) is None
     world.update("b")

@@ -1,47 +1,47 @@
-"""round_robin: every endpoint that is connected takes its turn."""
+"""round_robin: picks of the connected endpoints in turn."""
 
 from collections import Counter
 
 import pytest
 
 from proxyless.base import EMPTY_ATTRIBUTES, Key
+from proxyless.lb.description import describe_policy, ready_addresses
 from proxyless.lb.policies.round_robin import RoundRobinFactory
-from proxyless.lb.view import describe_policy, ready_addresses
-from tests.spec.lb_world import (
+from tests.worlds.policies import (
     CONNECTING,
     FAILURE,
     IDLE,
     READY,
     Name,
-    World,
+    PolicyWorld,
     address,
     endpoint,
     unavailable,
 )
 
 MOMENT_S = 0.001
-# How long removed endpoints take RPCs at most.
+# Longest time for which removed endpoints get RPCs.
 RETENTION_S = 30.0
 
 
 @pytest.fixture
-def world() -> World:
-    return World(RoundRobinFactory())
+def world() -> PolicyWorld:
+    return PolicyWorld(RoundRobinFactory())
 
 
-def ready(world: World, *names: Name) -> None:
+def ready(world: PolicyWorld, *names: Name) -> None:
     for name in names:
         world[name].connecting()
         world[name].ready()
 
 
-def fail(world: World, *names: Name) -> None:
+def fail(world: PolicyWorld, *names: Name) -> None:
     for name in names:
         world[name].connecting()
         world[name].fail(f"{name} refused")
 
 
-def shares(world: World, picks: int) -> Counter[object]:
+def shares(world: PolicyWorld, picks: int) -> Counter[object]:
     return Counter(world.picks(picks))
 
 
@@ -50,7 +50,7 @@ def shares(world: World, picks: int) -> Counter[object]:
 
 
 @pytest.mark.spec("RR-01")
-def test_all_endpoints_connect_at_once(world: World) -> None:
+def test_all_endpoints_connect_at_once(world: PolicyWorld) -> None:
     world.update("a", "b", "c")
     assert sorted(world.take_requests()) == ["a", "b", "c"]
     world.expect_reports(CONNECTING)
@@ -58,17 +58,17 @@ def test_all_endpoints_connect_at_once(world: World) -> None:
 
 
 @pytest.mark.spec("RR-01")
-def test_connecting_starts_at_a_random_endpoint_and_goes_around() -> None:
+def test_endpoints_are_connected_in_order_from_a_random_one() -> None:
     orders = set()
     for seed in range(15):
-        world = World(RoundRobinFactory(), seed=seed)
+        world = PolicyWorld(RoundRobinFactory(), seed=seed)
         world.update("a", "b", "c")
         orders.add("".join(world.take_requests()))
     assert orders == {"abc", "bca", "cab"}
 
 
 @pytest.mark.spec("RR-01")
-def test_an_endpoint_has_one_connection_to_the_first_address_that_works(world: World) -> None:
+def test_endpoint_has_one_connection_to_the_first_address_that_works(world: PolicyWorld) -> None:
     world.update(("a", "b"), "c")
     assert sorted(world.take_requests()) == ["a", "c"]
     fail(world, "a")
@@ -79,7 +79,7 @@ def test_an_endpoint_has_one_connection_to_the_first_address_that_works(world: W
 
 
 @pytest.mark.spec("RR-01")
-def test_an_endpoint_is_the_set_of_its_addresses(world: World) -> None:
+def test_endpoint_is_identified_by_the_set_of_its_addresses(world: PolicyWorld) -> None:
     world.update(("a", "b"), ("c", "d"))
     ready(world, "a", "c")
     connected = world["a"]
@@ -87,12 +87,12 @@ def test_an_endpoint_is_the_set_of_its_addresses(world: World) -> None:
     world.share("c", IDLE)
     world.update(("d", "c", "e"), ("b", "a"))
     assert world["a"] is connected
-    world.expect_requests("d")  # {c, d, e} is another endpoint than {c, d} was.
+    world.expect_requests("d")  # {c, d, e} is not the endpoint {c, d}.
     world.expect_subchannels("a", "c", "d", "e")
 
 
 @pytest.mark.spec("RR-01")
-def test_an_endpoint_listed_twice_has_one_turn(world: World) -> None:
+def test_endpoint_that_is_listed_twice_has_one_turn(world: PolicyWorld) -> None:
     world.update(("a", "b"), "c", ("b", "a"), "c")
     ready(world, "a", "c")
     assert shares(world, 10) == {"a": 5, "c": 5}
@@ -103,7 +103,7 @@ def test_an_endpoint_listed_twice_has_one_turn(world: World) -> None:
 
 
 @pytest.mark.spec("RR-02")
-def test_one_ready_is_enough(world: World) -> None:
+def test_policy_is_ready_when_one_endpoint_is_ready(world: PolicyWorld) -> None:
     world.update("a", "b", "c")
     world.expect_state(CONNECTING)
     fail(world, "a")
@@ -116,7 +116,7 @@ def test_one_ready_is_enough(world: World) -> None:
 
 
 @pytest.mark.spec("RR-02")
-def test_only_when_all_fail_it_fails(world: World) -> None:
+def test_policy_fails_only_when_all_endpoints_fail(world: PolicyWorld) -> None:
     world.update("a", "b")
     fail(world, "a")
     world.expect_reports(CONNECTING)
@@ -125,7 +125,9 @@ def test_only_when_all_fail_it_fails(world: World) -> None:
 
 
 @pytest.mark.spec("RR-02")
-def test_a_child_that_is_idle_is_connected_at_once_and_counts_as_connecting(world: World) -> None:
+def test_idle_child_is_reconnected_at_once_and_counts_as_connecting(
+    world: PolicyWorld,
+) -> None:
     world.update("a")
     ready(world, "a")
     world.take_requests()
@@ -137,7 +139,7 @@ def test_a_child_that_is_idle_is_connected_at_once_and_counts_as_connecting(worl
 
 
 @pytest.mark.spec("RR-02")
-def test_an_idle_child_beside_failing_ones_counts_as_connecting(world: World) -> None:
+def test_idle_child_counts_as_connecting_when_others_fail(world: PolicyWorld) -> None:
     world.update("a", "b")
     ready(world, "a")
     fail(world, "b")
@@ -151,7 +153,9 @@ def test_an_idle_child_beside_failing_ones_counts_as_connecting(world: World) ->
 
 @pytest.mark.spec("RR-03")
 @pytest.mark.parametrize("rounds", [1, 7])
-def test_every_ready_endpoint_gets_the_same_number_of_picks(world: World, rounds: int) -> None:
+def test_every_ready_endpoint_gets_the_same_number_of_picks(
+    world: PolicyWorld, rounds: int
+) -> None:
     world.update("a", "b", "c", "d", "e")
     ready(world, "a", "b", "c", "d")
     fail(world, "e")
@@ -159,7 +163,7 @@ def test_every_ready_endpoint_gets_the_same_number_of_picks(world: World, rounds
 
 
 @pytest.mark.spec("RR-03")
-def test_any_n_picks_in_a_row_reach_all_n_endpoints(world: World) -> None:
+def test_any_n_picks_in_a_row_reach_all_n_endpoints(world: PolicyWorld) -> None:
     world.update("a", "b", "c")
     ready(world, "a", "b", "c")
     picks = world.picks(20)
@@ -170,7 +174,7 @@ def test_any_n_picks_in_a_row_reach_all_n_endpoints(world: World) -> None:
 def test_the_first_pick_goes_to_a_random_endpoint() -> None:
     firsts = set()
     for seed in range(15):
-        world = World(RoundRobinFactory(), seed=seed)
+        world = PolicyWorld(RoundRobinFactory(), seed=seed)
         world.update("a", "b", "c")
         ready(world, "a", "b", "c")
         firsts.add(world.pick())
@@ -178,7 +182,7 @@ def test_the_first_pick_goes_to_a_random_endpoint() -> None:
 
 
 @pytest.mark.spec("RR-03")
-def test_an_endpoint_that_loses_its_connection_gets_no_more_picks(world: World) -> None:
+def test_an_endpoint_that_loses_its_connection_gets_no_more_picks(world: PolicyWorld) -> None:
     world.update("a", "b")
     ready(world, "a", "b")
     world["a"].idle()
@@ -190,7 +194,7 @@ def test_an_endpoint_that_loses_its_connection_gets_no_more_picks(world: World) 
 
 
 @pytest.mark.spec("RR-04")
-def test_failing_picks_say_the_last_error_and_each_new_one(world: World) -> None:
+def test_picks_fail_with_the_newest_error(world: PolicyWorld) -> None:
     world.update("a", "b")
     fail(world, "a", "b")
     world.expect_pick_fails("connections to all backends failing; last error: ", "b refused")
@@ -201,7 +205,7 @@ def test_failing_picks_say_the_last_error_and_each_new_one(world: World) -> None
 
 
 @pytest.mark.spec("RR-04")
-def test_a_child_that_tries_again_does_not_end_failure(world: World) -> None:
+def test_policy_stays_in_failure_when_a_child_reconnects(world: PolicyWorld) -> None:
     world.update("a", "b")
     fail(world, "a", "b")
     world.expect_reports(CONNECTING, FAILURE)
@@ -213,15 +217,15 @@ def test_a_child_that_tries_again_does_not_end_failure(world: World) -> None:
 
 
 @pytest.mark.spec("RR-04")
-def test_unhealthy_children_fail_like_unreachable_ones(world: World) -> None:
+def test_unhealthy_children_fail_like_unreachable_ones(world: PolicyWorld) -> None:
     world.update("a")
     ready(world, "a")
-    world["a"].health(FAILURE, "not serving")
+    world["a"].set_health(FAILURE, "not serving")
     world.expect_pick_fails("connections to all backends failing; last error: not serving")
 
 
 @pytest.mark.spec("RR-04")
-def test_failing_picks_do_not_name_an_endpoint_when_it_is_removed(world: World) -> None:
+def test_failing_picks_do_not_name_an_endpoint_when_it_is_removed(world: PolicyWorld) -> None:
     world.update("a", "b")
     fail(world, "a", "b")
     world.expect_pick_fails("b refused")
@@ -235,7 +239,9 @@ def test_failing_picks_do_not_name_an_endpoint_when_it_is_removed(world: World) 
 
 
 @pytest.mark.spec("RR-05")
-def test_kept_endpoints_keep_their_connections_and_removed_ones_leave(world: World) -> None:
+def test_connections_are_kept_for_listed_endpoints_and_released_for_removed_ones(
+    world: PolicyWorld,
+) -> None:
     world.update("a", "b", "c")
     ready(world, "a", "b", "c")
     kept = world["b"]
@@ -251,7 +257,7 @@ def test_kept_endpoints_keep_their_connections_and_removed_ones_leave(world: Wor
 
 
 @pytest.mark.spec("RR-05")
-def test_no_pick_fails_while_the_list_changes_around_one_endpoint(world: World) -> None:
+def test_no_pick_fails_when_one_endpoint_stays_in_changing_lists(world: PolicyWorld) -> None:
     world.update("a", "b")
     ready(world, "a", "b")
     world.expect_reports(CONNECTING, READY, READY)
@@ -262,7 +268,7 @@ def test_no_pick_fails_while_the_list_changes_around_one_endpoint(world: World) 
 
 
 @pytest.mark.spec("RR-05")
-def test_an_update_is_reported_once(world: World) -> None:
+def test_an_update_is_reported_once(world: PolicyWorld) -> None:
     world.update("a", "b", "c")
     ready(world, "a", "b", "c")
     for name in "defg":
@@ -273,7 +279,7 @@ def test_an_update_is_reported_once(world: World) -> None:
     assert shares(world, 10) == dict.fromkeys("defga", 2)
 
 
-def test_an_update_that_changes_nothing_is_not_reported(world: World) -> None:
+def test_equal_update_is_not_reported(world: PolicyWorld) -> None:
     world.update("a", "b")
     ready(world, "a", "b")
     world.expect_never()
@@ -281,7 +287,7 @@ def test_an_update_that_changes_nothing_is_not_reported(world: World) -> None:
     world.expect_reports()
 
 
-def test_picks_wait_for_new_endpoints_when_no_removed_one_is_ready(world: World) -> None:
+def test_picks_wait_for_new_endpoints_when_no_removed_one_is_ready(world: PolicyWorld) -> None:
     world.update("a", "b")
     fail(world, "a", "b")
     world.update("c", "d")
@@ -291,7 +297,7 @@ def test_picks_wait_for_new_endpoints_when_no_removed_one_is_ready(world: World)
 
 
 @pytest.mark.spec("RR-08")
-def test_removed_endpoints_take_rpcs_until_a_new_one_is_ready(world: World) -> None:
+def test_removed_endpoints_get_rpcs_until_a_new_one_is_ready(world: PolicyWorld) -> None:
     world.update("a", "b")
     ready(world, "a", "b")
     world.take_requests()
@@ -311,7 +317,7 @@ def test_removed_endpoints_take_rpcs_until_a_new_one_is_ready(world: World) -> N
 
 
 @pytest.mark.spec("RR-07", "RR-08")
-def test_removed_endpoints_are_released_when_all_new_ones_fail(world: World) -> None:
+def test_removed_endpoints_are_released_when_all_new_ones_fail(world: PolicyWorld) -> None:
     world.update("a", "b")
     ready(world, "a", "b")
     world.update("c", "d")
@@ -325,7 +331,9 @@ def test_removed_endpoints_are_released_when_all_new_ones_fail(world: World) -> 
 
 
 @pytest.mark.spec("RR-08")
-def test_removed_endpoints_are_released_when_the_only_new_one_failed_before(world: World) -> None:
+def test_removed_endpoints_are_released_when_the_only_new_one_failed_before(
+    world: PolicyWorld,
+) -> None:
     world.update("a", "b")
     ready(world, "a")
     fail(world, "b")
@@ -336,7 +344,7 @@ def test_removed_endpoints_are_released_when_the_only_new_one_failed_before(worl
 
 
 @pytest.mark.spec("RR-08")
-def test_removed_endpoints_are_released_when_their_time_is_over(world: World) -> None:
+def test_removed_endpoints_are_released_after_their_retention(world: PolicyWorld) -> None:
     world.update("a")
     ready(world, "a")
     world.expect_never()
@@ -353,20 +361,20 @@ def test_removed_endpoints_are_released_when_their_time_is_over(world: World) ->
 
 
 @pytest.mark.spec("RR-08")
-def test_removed_endpoints_are_released_at_once_unless_they_are_ready(world: World) -> None:
+def test_removed_endpoints_are_released_at_once_unless_they_are_ready(world: PolicyWorld) -> None:
     world.update("a", "b", "c", "d")
     ready(world, "a", "d")
     fail(world, "b")
     world["c"].connecting()
-    world["d"].health(FAILURE, "not serving")
+    world["d"].set_health(FAILURE, "not serving")
     world.update("e")
     world.expect_subchannels("a", "e")
     assert shares(world, 4) == {"a": 4}
 
 
 @pytest.mark.spec("RR-08")
-def test_endpoint_that_shares_an_address_with_a_removed_one_keeps_the_connection(
-    world: World,
+def test_connection_is_kept_when_a_new_endpoint_has_the_address_of_a_removed_one(
+    world: PolicyWorld,
 ) -> None:
     world.update("a", "b")
     ready(world, "a", "b")
@@ -378,14 +386,14 @@ def test_endpoint_that_shares_an_address_with_a_removed_one_keeps_the_connection
 
 
 @pytest.mark.spec("RR-09")
-def test_removed_endpoint_is_released_when_it_loses_its_connection(world: World) -> None:
+def test_removed_endpoint_is_released_when_it_loses_its_connection(world: PolicyWorld) -> None:
     world.update("a", "b")
     ready(world, "a", "b")
     world.update("c")
     world.take_requests()
     world["a"].idle()
     assert shares(world, 4) == {"b": 4}
-    world["b"].health(FAILURE, "not serving")
+    world["b"].set_health(FAILURE, "not serving")
     world.expect_state(CONNECTING)
     world.expect_picker_queues()
     world.settle()
@@ -395,7 +403,7 @@ def test_removed_endpoint_is_released_when_it_loses_its_connection(world: World)
 
 
 @pytest.mark.spec("RR-09")
-def test_removed_endpoint_keeps_its_connection_when_it_is_listed_again(world: World) -> None:
+def test_removed_endpoint_keeps_its_connection_when_it_is_listed_again(world: PolicyWorld) -> None:
     world.update("a", "b")
     ready(world, "a", "b")
     kept = world["a"]
@@ -407,12 +415,14 @@ def test_removed_endpoint_keeps_its_connection_when_it_is_listed_again(world: Wo
     assert world.clock.timers_pending == 0
     world["a"].idle()
     world.settle()
-    assert world.live_names.count("a") == 1
-    assert "a" in world.take_requests()  # It is an endpoint like any other again.
+    assert world.subchannel_names.count("a") == 1
+    assert "a" in world.take_requests()  # A listed endpoint is reconnected.
 
 
 @pytest.mark.spec("RR-09")
-def test_further_lists_keep_removed_endpoints_and_do_not_extend_their_time(world: World) -> None:
+def test_retention_of_removed_endpoints_is_not_extended_by_further_lists(
+    world: PolicyWorld,
+) -> None:
     world.update("a")
     ready(world, "a")
     world.update("b")
@@ -428,7 +438,7 @@ def test_further_lists_keep_removed_endpoints_and_do_not_extend_their_time(world
 
 
 @pytest.mark.spec("RR-09")
-def test_removed_endpoints_are_released_when_the_list_is_empty(world: World) -> None:
+def test_removed_endpoints_are_released_when_the_list_is_empty(world: PolicyWorld) -> None:
     world.update("a", "b")
     ready(world, "a", "b")
     world.update("c")
@@ -439,7 +449,7 @@ def test_removed_endpoints_are_released_when_the_list_is_empty(world: World) -> 
 
 
 @pytest.mark.spec("RR-09")
-def test_removed_endpoints_are_released_when_the_policy_is_closed(world: World) -> None:
+def test_removed_endpoints_are_released_when_the_policy_is_closed(world: PolicyWorld) -> None:
     world.update("a", "b")
     ready(world, "a", "b")
     world.update("c")
@@ -448,7 +458,7 @@ def test_removed_endpoints_are_released_when_the_policy_is_closed(world: World) 
     world.expect_closed()
 
 
-def test_removed_endpoints_are_shown_as_such_while_they_take_rpcs(world: World) -> None:
+def test_description_marks_removed_endpoints_while_they_get_rpcs(world: PolicyWorld) -> None:
     world.update("a")
     ready(world, "a")
     world.update("b", "c")
@@ -462,7 +472,7 @@ def test_removed_endpoints_are_shown_as_such_while_they_take_rpcs(world: World) 
 
 
 @pytest.mark.spec("RR-06")
-def test_an_empty_list_is_a_failure_and_is_refused(world: World) -> None:
+def test_empty_list_is_refused_and_fails_rpcs(world: PolicyWorld) -> None:
     world.update("a")
     ready(world, "a")
     assert world.update() == unavailable("empty address list")
@@ -474,7 +484,7 @@ def test_an_empty_list_is_a_failure_and_is_refused(world: World) -> None:
 
 
 @pytest.mark.spec("RR-06")
-def test_a_resolver_error_without_a_list_is_a_failure(world: World) -> None:
+def test_resolver_error_fails_rpcs_when_there_is_no_list(world: PolicyWorld) -> None:
     assert world.resolver_error("no such host") == unavailable("no such host")
     world.expect_reports(FAILURE)
     world.expect_pick_fails("no such host")
@@ -483,7 +493,7 @@ def test_a_resolver_error_without_a_list_is_a_failure(world: World) -> None:
 
 
 @pytest.mark.spec("RR-06")
-def test_a_resolver_error_after_a_list_changes_nothing(world: World) -> None:
+def test_resolver_error_is_ignored_after_a_list(world: PolicyWorld) -> None:
     world.update("a", "b")
     ready(world, "a", "b")
     world.expect_reports(CONNECTING, READY, READY)
@@ -493,7 +503,7 @@ def test_a_resolver_error_after_a_list_changes_nothing(world: World) -> None:
 
 
 @pytest.mark.spec("RR-07")
-def test_a_new_list_on_which_everything_fails_is_a_failure(world: World) -> None:
+def test_policy_fails_when_all_endpoints_of_a_new_list_fail(world: PolicyWorld) -> None:
     world.update("a", "b")
     ready(world, "a", "b")
     world.update("c", "d")
@@ -503,10 +513,10 @@ def test_a_new_list_on_which_everything_fails_is_a_failure(world: World) -> None
 
 
 # ---------------------------------------------------------------------------------------------
-# The rest
+# Attributes, forwarding, errors and close
 
 
-def test_changed_attributes_of_an_endpoint_reach_new_subchannels(world: World) -> None:
+def test_changed_attributes_of_an_endpoint_reach_new_subchannels(world: PolicyWorld) -> None:
     weight = Key[int]("weight")
     heavy = EMPTY_ATTRIBUTES.with_(weight, 2)
     world.update("a", "b")
@@ -516,20 +526,20 @@ def test_changed_attributes_of_an_endpoint_reach_new_subchannels(world: World) -
     world.expect_pick("b")
 
 
-def test_reresolution_requests_are_passed_on(world: World) -> None:
+def test_reresolution_requests_are_forwarded(world: PolicyWorld) -> None:
     world.update("a", "b")
     ready(world, "a")
     world["a"].idle()
     assert world.reresolutions == 1
 
 
-def test_reset_backoff_reaches_every_subchannel(world: World) -> None:
+def test_reset_backoff_reaches_every_subchannel(world: PolicyWorld) -> None:
     world.update("a", "b")
     world.policy.reset_backoff()
-    assert [each.backoff_resets for each in world.live] == [1, 1]
+    assert [each.backoff_resets for each in world.subchannels] == [1, 1]
 
 
-def test_exit_idle_does_not_wait(world: World) -> None:
+def test_exit_idle_connects_at_once(world: PolicyWorld) -> None:
     world.update("a")
     ready(world, "a")
     world["a"].idle()
@@ -538,7 +548,7 @@ def test_exit_idle_does_not_wait(world: World) -> None:
     world.expect_requests("a")
 
 
-def test_close_leaves_nothing_behind(world: World) -> None:
+def test_close_releases_all_subchannels_and_timers(world: PolicyWorld) -> None:
     world.update("a", "b", ("c", "d"))
     ready(world, "a", "b")
     world["b"].idle()
@@ -546,7 +556,7 @@ def test_close_leaves_nothing_behind(world: World) -> None:
     world.expect_closed()
 
 
-def test_error_texts_carry_the_resolution_note(world: World) -> None:
+def test_error_text_has_the_resolution_note(world: PolicyWorld) -> None:
     assert world.update(note="from dns") == unavailable("empty address list (from dns)")
     world.update("a", note="from xds")
     fail(world, "a")
@@ -557,5 +567,5 @@ def test_error_texts_carry_the_resolution_note(world: World) -> None:
     world.expect_pick_fails(text)
 
 
-def test_any_config_is_accepted(world: World) -> None:
+def test_any_config_is_accepted(world: PolicyWorld) -> None:
     assert world.update("a", config={"whatever": 1}).is_ok

@@ -1,6 +1,6 @@
-"""Policies that share subchannels: each does what it would do alone.
+"""Shared subchannels: each policy behaves as if it had its own (decision D47).
 
-The whole stack in a simulated world: channels, control plane, backends and network. Decision D47.
+The tests run the whole stack in a simulation: channels, control plane, backends and network.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def world() -> Iterator[World]:
     assert not world.left_behind
 
 
-async def ask(channel: AioChannel, path: str = UNARY) -> str:
+async def serve(channel: AioChannel, path: str = UNARY) -> str:
     """The name of the backend that served an RPC."""
     return bytes(await channel.unary_unary(path)(b"", timeout=10.0)).decode()
 
@@ -82,12 +82,12 @@ def test_pick_first_uses_the_first_address_when_other_channels_are_connected_to_
     async def story() -> tuple[Counter[str], Counter[str]]:
         client = world.client()
         channels = [client.channel(f"xds:///target-{number}") for number in range(CHANNELS)]
-        spread = asyncio.gather(*(ask(channel, SPREAD) for channel in channels))
-        first = [await ask(channel) for channel in channels]
+        spread = asyncio.gather(*(serve(channel, SPREAD) for channel in channels))
+        first = [await serve(channel) for channel in channels]
         return Counter(await spread), Counter(first)
 
     spread, first = world.run(story())
-    assert len(spread) > 1, "connections to other addresses were READY, too"
+    assert len(spread) > 1, "no connections to other addresses"
     assert first == {"web-0": CHANNELS}
 
 
@@ -107,7 +107,7 @@ def test_each_channel_uses_the_first_address_of_its_own_list(world: World) -> No
             client.channel("ipv4:" + ",".join(addresses[start:] + addresses[:start]))
             for start in (number % ENDPOINTS for number in range(CHANNELS))
         ]
-        return [await ask(channel) for channel in channels]
+        return [await serve(channel) for channel in channels]
 
     assert world.run(story()) == [names[number % ENDPOINTS] for number in range(CHANNELS)]
 
@@ -115,9 +115,9 @@ def test_each_channel_uses_the_first_address_of_its_own_list(world: World) -> No
 # ---------------------------------------------------------------------------------------------
 # The backoff
 
-# Attempts are at least 20 s apart then.
+# After this time attempts are at least 20 s apart.
 LONG_S = 80.0
-# What an update and a connection take.
+# Longer than an update and a connection take.
 SOON_S = 0.5
 
 
@@ -136,33 +136,33 @@ def mesh_of(localities: Mapping[Locality, list[Backend]], cluster: str = "web") 
     )
 
 
-async def answers_soon(channel: AioChannel) -> set[str]:
-    """The answers of RPCs from an update on, when it has had time to arrive."""
+async def served_after_update(channel: AioChannel) -> set[str]:
+    """Backends that serve RPCs after an update has arrived."""
     await pause(SOON_S)
-    return {await ask(channel) for _ in range(10)}
+    return {await serve(channel) for _ in range(10)}
 
 
 @pytest.mark.parametrize(("zone", "is_removed_first"), [("c", False), ("c", True), ("a", True)])
 def test_address_is_connected_at_once_when_it_is_listed_again(
     world: World, zone: str, is_removed_first: bool
 ) -> None:
-    """Its zone died and was replaced; the deactivated child of that zone has a long backoff."""
+    """The backend of the zone was down, so its deactivated child has a long backoff."""
     near, far = world.backend("near"), world.backend("far")
     both = mesh_of({Locality(zone="a"): [near], Locality(zone="b", priority=1): [far]})
     control = world.control_plane("control", both)
 
     async def story() -> None:
         channel = world.client().channel(TARGET)
-        assert await ask(channel) == "near"
+        assert await serve(channel) == "near"
         await near.kill()
         await pause(LONG_S)
-        assert await ask(channel) == "far"
+        assert await serve(channel) == "far"
         if is_removed_first:
             control.set_snapshot(mesh_of({Locality(zone="b"): [far]}))
             await pause(SOON_S)
         await near.start()
         control.set_snapshot(mesh_of({Locality(zone=zone): [near]}))
-        assert await answers_soon(channel) == {"near"}
+        assert await served_after_update(channel) == {"near"}
 
     world.run(story())
 
@@ -176,13 +176,13 @@ def test_address_is_connected_at_once_when_it_moves_to_another_zone_of_its_prior
 
     async def story() -> None:
         channel = world.client().channel(TARGET)
-        await ask(channel)
+        await serve(channel)
         await moved.kill()
         await pause(LONG_S)
-        assert await ask(channel) == "other"
+        assert await serve(channel) == "other"
         await moved.start()
         control.set_snapshot(mesh_of({Locality(zone="c"): [moved]}))
-        assert await answers_soon(channel) == {"moved"}
+        assert await served_after_update(channel) == {"moved"}
 
     world.run(story())
 
@@ -194,14 +194,14 @@ def test_address_is_connected_at_once_when_it_is_listed_in_another_cluster(world
 
     async def story() -> None:
         channel = world.client().channel(TARGET)
-        await ask(channel)
+        await serve(channel)
         await backend.kill()
         with pytest.raises(grpc.aio.AioRpcError):
-            await ask(channel)
+            await serve(channel)
         await pause(LONG_S)
         await backend.start()
         control.set_snapshot(mesh_of(localities, "other"))
-        assert await answers_soon(channel) == {"web"}
+        assert await served_after_update(channel) == {"web"}
 
     world.run(story())
 
@@ -213,13 +213,13 @@ def test_address_is_connected_at_once_when_another_channel_has_a_backoff(world: 
     async def story() -> None:
         client = world.client()
         first, second = client.channel(TARGET), client.channel(TARGET)
-        await ask(first)
+        await serve(first)
         await backend.kill()
         with pytest.raises(grpc.aio.AioRpcError):
-            await ask(first)
+            await serve(first)
         await pause(LONG_S)
         await backend.start()
-        assert await ask(second) == "web"
-        assert await ask(first) == "web", "the connection is shared"
+        assert await serve(second) == "web"
+        assert await serve(first) == "web", "the connection is not shared"
 
     world.run(story())

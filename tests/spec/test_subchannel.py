@@ -1,4 +1,4 @@
-"""The requirements of a subchannel: SUB-01 to SUB-09, seen by those who hold one."""
+"""Requirements SUB-01 to SUB-09 of a subchannel, checked through its handles."""
 
 import asyncio
 import errno
@@ -14,27 +14,25 @@ from proxyless.channel.pool import SubchannelHandle, SubchannelPool
 from proxyless.channel.subchannel_options import SubchannelOptions
 from proxyless.runtime import AsyncioNetwork, VirtualClock, seeded_random
 from proxyless.transport import ClientTransport, Connector
-from tests.subchannel_world import (
+from tests.worlds.fake_sockets import FakeSocket, feed
+from tests.worlds.subchannels import (
     ADDRESS,
     CONNECTING,
     FAILURE,
     IDLE,
     READY,
-    SETTINGS,
-    NowhereSocket,
     SubchannelWorld,
     Watcher,
-    feed,
-    goaway,
     lose,
     settle,
     start_call,
     subchannel_world,
 )
+from tests.worlds.wire import goaway, settings
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
-# Delays as the series says, without jitter.
+# Delays of the series, without jitter.
 EXACT = SubchannelOptions(backoff=BackoffPolicy(jitter=0))
 SERIES_S = [1, 1.6, 2.56, 4.096, 6.554, 10.486, 16.777, 26.844, 42.950, 68.719, 109.951, 120, 120]
 # The series is written with three digits.
@@ -49,7 +47,7 @@ async def world() -> AsyncIterator[SubchannelWorld]:
 
 
 async def wait_for_idle_s(world: SubchannelWorld, watcher: Watcher) -> float:
-    """How long it takes from here until the subchannel is IDLE by itself."""
+    """Time until the subchannel is IDLE by itself."""
     start_s = world.clock.now_s()
     watcher.take()
     while world.clock.advance_to_next():
@@ -65,7 +63,7 @@ async def wait_for_idle_s(world: SubchannelWorld, watcher: Watcher) -> float:
 
 
 @pytest.mark.spec("SUB-01")
-async def test_a_subchannel_rests_until_somebody_asks(world: SubchannelWorld) -> None:
+async def test_subchannel_is_idle_until_a_connection_is_requested(world: SubchannelWorld) -> None:
     _, watcher = world.watched()
     await world.advance(10_000)
     assert watcher.states == [IDLE]
@@ -73,7 +71,7 @@ async def test_a_subchannel_rests_until_somebody_asks(world: SubchannelWorld) ->
 
 
 @pytest.mark.spec("SUB-01")
-async def test_a_request_leads_over_connecting_to_ready(world: SubchannelWorld) -> None:
+async def test_request_leads_to_connecting_and_ready(world: SubchannelWorld) -> None:
     handle, watcher = world.watched()
     attempt = await world.request(handle)
     assert watcher.take() == [IDLE, CONNECTING]
@@ -83,7 +81,7 @@ async def test_a_request_leads_over_connecting_to_ready(world: SubchannelWorld) 
 
 
 @pytest.mark.spec("SUB-01")
-async def test_a_failure_rests_until_the_backoff_ends_and_then_until_somebody_asks(
+async def test_subchannel_is_idle_again_when_the_backoff_ends(
     world: SubchannelWorld,
 ) -> None:
     handle, watcher = world.watched(options=EXACT)
@@ -99,22 +97,22 @@ async def test_a_failure_rests_until_the_backoff_ends_and_then_until_somebody_as
 
 
 @pytest.mark.spec("SUB-01")
-async def test_a_request_in_any_state_but_idle_does_nothing(world: SubchannelWorld) -> None:
+async def test_request_has_no_effect_unless_idle(world: SubchannelWorld) -> None:
     handle, watcher = world.watched(options=EXACT)
     attempt = await world.request(handle)
-    await ask_in_vain(world, handle)
+    await expect_no_attempt(world, handle)
     attempt.fail()
     await world.settle()
-    await ask_in_vain(world, handle)
-    # Nor is a request during backoff remembered.
+    await expect_no_attempt(world, handle)
+    # A request during backoff has no effect after it.
     await world.advance(1)
     assert watcher.take() == [IDLE, CONNECTING, FAILURE, IDLE]
     await world.connected(handle)
-    await ask_in_vain(world, handle)
+    await expect_no_attempt(world, handle)
     assert watcher.take() == [CONNECTING, READY]
 
 
-async def ask_in_vain(world: SubchannelWorld, handle: SubchannelHandle) -> None:
+async def expect_no_attempt(world: SubchannelWorld, handle: SubchannelHandle) -> None:
     count = len(world.attempts)
     handle.request_connection()
     await world.settle()
@@ -126,7 +124,7 @@ async def ask_in_vain(world: SubchannelWorld, handle: SubchannelHandle) -> None:
 
 
 @pytest.mark.spec("SUB-02")
-async def test_the_delays_follow_the_series(world: SubchannelWorld) -> None:
+async def test_delays_follow_the_series(world: SubchannelWorld) -> None:
     handle, watcher = world.watched(options=EXACT)
     waits_s = []
     for _ in SERIES_S:
@@ -137,7 +135,7 @@ async def test_the_delays_follow_the_series(world: SubchannelWorld) -> None:
 
 @pytest.mark.spec("SUB-02")
 @pytest.mark.parametrize("seed", [1, 2, 3])
-async def test_each_delay_is_spread_by_a_fifth(seed: int) -> None:
+async def test_each_delay_has_a_jitter_of_20_percent(seed: int) -> None:
     factors = []
     async with subchannel_world(random=seeded_random(seed)) as world:
         for number in range(12):
@@ -152,7 +150,7 @@ async def test_each_delay_is_spread_by_a_fifth(seed: int) -> None:
 
 
 @pytest.mark.spec("SUB-02")
-async def test_the_same_seed_waits_the_same() -> None:
+async def test_same_random_seed_gives_the_same_delays() -> None:
     async def waits_s(seed: int) -> list[float]:
         async with subchannel_world(random=seeded_random(seed)) as world:
             handle, watcher = world.watched()
@@ -167,7 +165,7 @@ async def test_the_same_seed_waits_the_same() -> None:
 
 @pytest.mark.spec("SUB-03")
 @pytest.mark.parametrize(("took_s", "left_s"), [(0.0, 1.0), (0.25, 0.75), (0.999, 0.001)])
-async def test_the_delay_counts_from_the_start_of_the_attempt(
+async def test_delay_counts_from_the_start_of_the_attempt(
     world: SubchannelWorld, took_s: float, left_s: float
 ) -> None:
     handle, watcher = world.watched(options=EXACT)
@@ -180,7 +178,7 @@ async def test_the_delay_counts_from_the_start_of_the_attempt(
 
 
 @pytest.mark.spec("SUB-03")
-async def test_an_attempt_longer_than_its_delay_fails_and_is_idle_at_once(
+async def test_subchannel_is_idle_at_once_when_the_attempt_took_longer_than_the_delay(
     world: SubchannelWorld,
 ) -> None:
     handle, watcher = world.watched(options=EXACT)
@@ -188,7 +186,7 @@ async def test_an_attempt_longer_than_its_delay_fails_and_is_idle_at_once(
     await world.advance(1.5)
     attempt.fail()
     await world.settle()
-    # Both are told: a policy counts failures by them.
+    # Both states are notified: policies count failures by TRANSIENT_FAILURE.
     assert watcher.take() == [IDLE, CONNECTING, FAILURE, IDLE]
 
 
@@ -199,12 +197,12 @@ async def test_a_hanging_attempt_fails_after_twenty_seconds(world: SubchannelWor
     await world.advance(19.999)
     assert watcher.take() == [IDLE, CONNECTING]
     await world.advance(0.001)
-    # Its delay of 1 s is long over.
+    # Its delay of 1 s has passed.
     assert watcher.take() == [FAILURE, IDLE]
 
 
 @pytest.mark.spec("SUB-04")
-async def test_a_hanging_attempt_may_take_as_long_as_its_delay(world: SubchannelWorld) -> None:
+async def test_hanging_attempt_may_take_as_long_as_its_delay(world: SubchannelWorld) -> None:
     handle, watcher = world.watched(options=EXACT)
     took_s = []
     for _ in SERIES_S:
@@ -219,11 +217,11 @@ async def test_a_hanging_attempt_may_take_as_long_as_its_delay(world: Subchannel
 
 
 # ---------------------------------------------------------------------------------------------
-# SUB-05, SUB-06: what ends a series of delays
+# SUB-05, SUB-06: reset of the delays
 
 
 @pytest.mark.spec("SUB-05")
-async def test_success_starts_the_delays_again(world: SubchannelWorld) -> None:
+async def test_delays_start_again_after_a_success(world: SubchannelWorld) -> None:
     handle, watcher = world.watched(options=EXACT)
     for _ in range(5):
         await world.failed(handle)
@@ -242,13 +240,13 @@ def reset(transport: ClientTransport) -> None:
 
 
 def go_away(transport: ClientTransport) -> None:
-    feed(transport, goaway(text="server is shutting down", last_stream_id=1))
+    feed(transport, goaway(1, debug=b"server is shutting down"))
 
 
 @pytest.mark.spec("SUB-05")
 @pytest.mark.parametrize("loss", [close, reset, go_away])
 @pytest.mark.parametrize("is_busy", [False, True])
-async def test_a_lost_connection_is_idle_without_delay(
+async def test_subchannel_is_idle_without_delay_when_its_connection_is_lost(
     world: SubchannelWorld, loss: Callable[[ClientTransport], None], is_busy: bool
 ) -> None:
     handle, watcher = world.watched(options=EXACT)
@@ -265,34 +263,34 @@ async def test_a_lost_connection_is_idle_without_delay(
 
 
 @pytest.mark.spec("SUB-05")
-async def test_calls_go_on_while_the_peer_is_going_away(world: SubchannelWorld) -> None:
+async def test_calls_continue_after_goaway(world: SubchannelWorld) -> None:
     handle = world.acquire()
     transport = await world.connected(handle)
     call = start_call(transport)
-    feed(transport, goaway(last_stream_id=1))
+    feed(transport, goaway(1))
     await world.settle()
     assert handle.transport is None
     assert call.end is None
 
 
 @pytest.mark.spec("SUB-05")
-async def test_a_connection_counts_only_when_settings_are_here() -> None:
+async def test_subchannel_is_ready_only_when_settings_are_received() -> None:
     network = SilentNetwork()
     async with connecting(network) as (handle, watcher, clock):
         transport = network.protocol
         assert watcher.states == [IDLE, CONNECTING]
         assert isinstance(transport, ClientTransport)
-        feed(transport, SETTINGS[:5])
+        feed(transport, settings()[:5])
         await settle(clock)
         assert watcher.states == [IDLE, CONNECTING]
         assert handle.transport is None
-        feed(transport, SETTINGS[5:])
+        feed(transport, settings()[5:])
         await settle(clock)
         assert watcher.states == [IDLE, CONNECTING, READY]
 
 
 @pytest.mark.spec("SUB-06")
-async def test_a_reset_in_backoff_makes_it_idle_now(world: SubchannelWorld) -> None:
+async def test_reset_backoff_during_backoff_leads_to_idle_at_once(world: SubchannelWorld) -> None:
     handle, watcher = world.watched(options=EXACT)
     for _ in range(4):
         await world.failed(handle)
@@ -302,13 +300,15 @@ async def test_a_reset_in_backoff_makes_it_idle_now(world: SubchannelWorld) -> N
     handle.reset_backoff()
     await world.settle()
     assert watcher.take() == [IDLE]
-    # And the old wait is forgotten, the next one the first again.
+    # The next delay is the first of the series.
     await world.failed(handle)
     assert await wait_for_idle_s(world, watcher) == pytest.approx(1)
 
 
 @pytest.mark.spec("SUB-06")
-async def test_a_reset_during_an_attempt_is_followed_by_no_wait(world: SubchannelWorld) -> None:
+async def test_reset_backoff_during_an_attempt_removes_the_delay_after_it(
+    world: SubchannelWorld,
+) -> None:
     handle, watcher = world.watched(options=EXACT)
     for _ in range(4):
         await world.failed(handle)
@@ -328,7 +328,7 @@ async def test_a_reset_during_an_attempt_is_followed_by_no_wait(world: Subchanne
 
 @pytest.mark.spec("SUB-06")
 @pytest.mark.parametrize("state", [IDLE, READY])
-async def test_a_reset_while_nobody_waits_changes_no_state(
+async def test_reset_backoff_changes_no_state_when_there_is_no_backoff(
     world: SubchannelWorld, state: State
 ) -> None:
     handle, watcher = world.watched(options=EXACT)
@@ -360,7 +360,7 @@ async def test_a_reset_while_nobody_waits_changes_no_state(
     ],
 )
 @pytest.mark.parametrize("address", ["10.0.0.1:80", "[2001:db8::7]:443", "unix:/run/api.sock"])
-async def test_the_status_of_a_failure_names_the_address_and_the_error(
+async def test_status_of_a_failure_has_the_address_and_the_error(
     address: str, error: Exception, text: str
 ) -> None:
     async with connecting(SilentNetwork(error), parse_address(address)) as (_, watcher, _):
@@ -370,11 +370,11 @@ async def test_the_status_of_a_failure_names_the_address_and_the_error(
 
 
 @pytest.mark.spec("SUB-07")
-async def test_a_peer_that_leaves_at_once_is_named_as_the_reason() -> None:
+async def test_status_has_the_goaway_text_when_the_peer_sends_goaway_at_once() -> None:
     network = SilentNetwork()
     async with connecting(network) as (_, watcher, clock):
         assert isinstance(network.protocol, ClientTransport)
-        feed(network.protocol, SETTINGS + goaway(text="full"))
+        feed(network.protocol, settings() + goaway(debug=b"full"))
         await settle(clock)
         assert watcher.states == [IDLE, CONNECTING, FAILURE]
         text = f"{ADDRESS}: peer is going away: NO_ERROR: full"
@@ -387,30 +387,30 @@ async def test_a_peer_that_leaves_at_once_is_named_as_the_reason() -> None:
 
 @pytest.mark.spec("SUB-08")
 @pytest.mark.parametrize("state", [IDLE, CONNECTING, READY, FAILURE])
-async def test_a_new_watcher_gets_the_current_state_once_then_changes_only(
+async def test_new_watcher_is_notified_of_the_current_state_once_and_then_of_changes(
     world: SubchannelWorld, state: State
 ) -> None:
     handle, first = world.watched(options=EXACT)
     await bring_to(world, handle, state)
     watcher = Watcher()
     handle.watch(watcher)
-    # Before `watch` returned.
+    # The watcher was called before `watch` returned.
     assert watcher.take() == [state]
     assert watcher.last.is_ok == (state is not FAILURE)
     await world.settle()
     assert watcher.take() == []
     first.take()
-    await bring_on(world, handle, state)
+    await change_state(world, handle, state)
     assert watcher.take() == first.take() != []
 
 
 @pytest.mark.spec("SUB-08")
-async def test_a_watcher_that_comes_after_a_change_is_not_told_it_again(
+async def test_new_watcher_is_notified_of_a_pending_change_only_once(
     world: SubchannelWorld,
 ) -> None:
     handle = world.acquire()
     handle.request_connection()
-    # The change has happened, but its notification is still under way.
+    # The change has happened, but its notification is pending.
     watcher = Watcher()
     handle.watch(watcher)
     await world.settle()
@@ -419,7 +419,7 @@ async def test_a_watcher_that_comes_after_a_change_is_not_told_it_again(
 
 @pytest.mark.spec("SUB-08")
 @pytest.mark.parametrize("state", [IDLE, CONNECTING, READY, FAILURE])
-async def test_a_cancelled_watcher_gets_nothing(world: SubchannelWorld, state: State) -> None:
+async def test_cancelled_watcher_is_not_notified(world: SubchannelWorld, state: State) -> None:
     handle, other = world.watched(options=EXACT)
     await bring_to(world, handle, state)
     watcher = Watcher()
@@ -427,21 +427,21 @@ async def test_a_cancelled_watcher_gets_nothing(world: SubchannelWorld, state: S
     watcher.take()
     cancel()
     other.take()
-    await bring_on(world, handle, state)
+    await change_state(world, handle, state)
     assert watcher.take() == []
     assert other.take() != []
 
 
 @pytest.mark.spec("SUB-08")
 @pytest.mark.parametrize("ending", ["cancel", "release"])
-async def test_a_queued_notification_does_not_arrive_after_the_end(
+async def test_queued_notification_is_not_delivered_after_cancel_or_release(
     world: SubchannelWorld, ending: str
 ) -> None:
     keeper, other = world.watched(options=EXACT)
     handle, watcher = world.acquire(options=EXACT), Watcher()
     cancel = handle.watch(watcher)
     handle.request_connection()
-    # Queued for both from here on.
+    # A notification is now queued for both watchers.
     if ending == "cancel":
         cancel()
     else:
@@ -461,8 +461,8 @@ async def bring_to(world: SubchannelWorld, handle: SubchannelHandle, state: Stat
         await world.failed(handle)
 
 
-async def bring_on(world: SubchannelWorld, handle: SubchannelHandle, state: State) -> None:
-    """To whatever comes next."""
+async def change_state(world: SubchannelWorld, handle: SubchannelHandle, state: State) -> None:
+    """Cause the next change of state."""
     if state is IDLE:
         await world.request(handle)
     elif state is CONNECTING:
@@ -499,7 +499,7 @@ async def fail_often(world: SubchannelWorld, handle: SubchannelHandle) -> None:
     await world.advance(0.486)
 
 
-async def test_backoff_starts_again_for_a_new_holder(world: SubchannelWorld) -> None:
+async def test_backoff_is_reset_for_a_new_holder(world: SubchannelWorld) -> None:
     old, old_watcher = world.watched(options=EXACT)
     await fail_often(world, old)
     assert old_watcher.states[-1] is FAILURE
@@ -510,10 +510,12 @@ async def test_backoff_starts_again_for_a_new_holder(world: SubchannelWorld) -> 
     assert old_watcher.states[-1] is IDLE
     await world.failed(new)
     await world.advance(1)
-    assert watcher.states[-2:] == [FAILURE, IDLE], "the delay is the initial one"
+    assert watcher.states[-2:] == [FAILURE, IDLE], "not the initial delay"
 
 
-async def test_backoff_goes_on_for_a_holder_that_has_a_handle(world: SubchannelWorld) -> None:
+async def test_backoff_is_not_reset_for_a_holder_that_already_has_a_handle(
+    world: SubchannelWorld,
+) -> None:
     old = world.acquire(options=EXACT, holder="old")
     await fail_often(world, old)
     again, watcher = world.acquire(options=EXACT, holder="old"), Watcher()
@@ -527,7 +529,7 @@ async def test_backoff_goes_on_for_a_holder_that_has_a_handle(world: SubchannelW
     assert watcher.states == [FAILURE, IDLE]
 
 
-async def test_attempt_under_way_has_no_delay_after_it_for_a_new_holder(
+async def test_attempt_under_way_has_no_delay_after_it_when_a_holder_is_added(
     world: SubchannelWorld,
 ) -> None:
     old = world.acquire(options=EXACT, holder="old")
@@ -541,7 +543,7 @@ async def test_attempt_under_way_has_no_delay_after_it_for_a_new_holder(
     assert watcher.states == [CONNECTING, FAILURE, IDLE]
 
 
-async def test_connection_is_not_touched_by_a_new_holder(world: SubchannelWorld) -> None:
+async def test_connection_is_kept_when_a_holder_is_added(world: SubchannelWorld) -> None:
     transport = await world.connected(world.acquire(options=EXACT, holder="old"))
     await world.advance(10)
     new, watcher = world.acquire(options=EXACT, holder="new"), Watcher()
@@ -553,7 +555,7 @@ async def test_connection_is_not_touched_by_a_new_holder(world: SubchannelWorld)
 async def test_new_holders_reset_the_backoff_once_per_initial_delay(
     world: SubchannelWorld,
 ) -> None:
-    """A control plane that moves a dead address a hundred times in 10 s."""
+    """A control plane moves a dead address a hundred times in 10 s."""
     first = world.acquire(options=EXACT, holder="first")
     await fail_often(world, first)
     keep_connecting(first)
@@ -566,7 +568,7 @@ async def test_new_holders_reset_the_backoff_once_per_initial_delay(
             world.attempts[-1].fail()
             await world.settle()
         await world.advance(0.1)
-    # For each second the attempt after a reset, and the one after its delay of 1 s.
+    # Per second: one attempt after a reset, and one after its delay of 1 s.
     assert 10 <= len(world.attempts) - before <= 20
 
 
@@ -624,7 +626,7 @@ async def test_calls_under_way_finish_before_the_connection_is_closed(
     handle.release()
     await world.settle()
     assert handle.transport is None
-    # What is started here now would not be processed, and says so.
+    # A stream that is started now ends as unprocessed.
     late = start_call(transport)
     assert (await late).is_unprocessed
     # Stream 1 is answered: a head with ":status 200", trailers with "grpc-status 2".
@@ -641,11 +643,11 @@ def headers(block: bytes, flags: int) -> bytes:
 
 
 # ---------------------------------------------------------------------------------------------
-# With the real connector, on a network that leads nowhere
+# Fakes for tests with the real connector
 
 
 class SilentNetwork(AsyncioNetwork):
-    """Connects at once and says nothing, or raises."""
+    """Network that connects at once and sends nothing, or raises."""
 
     __slots__ = ("error", "protocol")
 
@@ -664,7 +666,7 @@ class SilentNetwork(AsyncioNetwork):
         if self.error is not None:
             raise self.error
         self.protocol = protocol = protocol_factory()
-        socket = NowhereSocket(protocol)
+        socket = FakeSocket(protocol)
         protocol.connection_made(socket)
         return socket, protocol
 
@@ -673,7 +675,7 @@ class SilentNetwork(AsyncioNetwork):
 async def connecting(
     network: SilentNetwork, address: Address = TEN
 ) -> AsyncIterator[tuple[SubchannelHandle, Watcher, VirtualClock]]:
-    """A subchannel that was asked to connect, and what its watcher is told."""
+    """A subchannel with a requested connection, and its watcher."""
     clock = VirtualClock()
     connector = Connector(network=network, clock=clock)
     async with SubchannelPool(connector, clock=clock, random=seeded_random(1)) as pool:

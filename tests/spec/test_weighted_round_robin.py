@@ -1,101 +1,26 @@
-"""weighted_round_robin (A58): turns in proportion to what backends say they can do.
+"""A58: weighted_round_robin, with weights from the load reports of backends.
 
-What it has in common with round_robin is in test_as_round_robin.py.
+test_as_round_robin.py covers what it shares with round_robin.
 """
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pytest
 
 from proxyless.assembly import default_policies
-from proxyless.base import (
-    EMPTY_ATTRIBUTES,
-    OK,
-    Key,
-    Metadata,
-    Status,
-    ValidationError,
-)
-from proxyless.lb import CallTracker, Complete, LoadReport
+from proxyless.base import EMPTY_ATTRIBUTES, Key, ValidationError
+from proxyless.lb import LoadReport
 from proxyless.lb.policies.weighted_round_robin import (
     WeightedRoundRobinConfig,
     WeightedRoundRobinFactory,
 )
-from proxyless.protos import message_class
-from tests.spec.lb_world import ANY_RPC, FAILURE, READY, Name, World, endpoint
+from proxyless.testing import ANY_RPC
+from tests.worlds.endpoint_weights import NO_BLACKOUT, End, WeightedWorld, weighing
+from tests.worlds.policies import FAILURE, READY, Name, PolicyWorld, endpoint
 
 PICKS = 10_000
-# Weights can be used at once.
-NO_BLACKOUT = {"blackoutPeriod": "0s"}
 OUT_OF_BAND = {"enableOobLoadReport": True, **NO_BLACKOUT}
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """How an RPC ended."""
-
-    trailing_metadata: Metadata = ()
-    status: Status = OK
-
-
-def encode(report: LoadReport) -> bytes:
-    message = message_class("xds.data.orca.v3.OrcaLoadReport")(
-        cpu_utilization=report.cpu_utilization,
-        mem_utilization=report.mem_utilization,
-        application_utilization=report.application_utilization,
-        rps_fractional=report.qps,
-        eps=report.eps,
-        named_metrics=report.named_metrics,
-        utilization=report.utilization,
-    )
-    data: bytes = message.SerializeToString()
-    return data
-
-
-def weighing(weight: float) -> LoadReport:
-    """A report that makes an endpoint weigh this much."""
-    return LoadReport(qps=weight, application_utilization=1.0)
-
-
-class WeightedWorld(World):
-    """A world whose backends report their load."""
-
-    def __init__(self, *, seed: int = 1) -> None:
-        super().__init__(WeightedRoundRobinFactory(), seed=seed)
-
-    def start(self, *names: Name, config: Mapping[str, object] = NO_BLACKOUT) -> None:
-        """Have these endpoints, all of them READY."""
-        self.update(*names, config=config)
-        for name in names:
-            self[name].connecting()
-            self[name].ready()
-        self.expect_never()
-
-    def trackers(self, *names: Name) -> dict[Name, CallTracker]:
-        """Of these endpoints, all of which are picked sooner or later."""
-        found: dict[Name, CallTracker] = {}
-        while not found.keys() >= set(names):
-            result = self.picker.pick(ANY_RPC)
-            assert isinstance(result, Complete)
-            assert result.tracker is not None
-            found[self.name(result.subchannel.address)] = result.tracker
-        return found
-
-    def report(self, **reports: LoadReport) -> None:
-        """An RPC to each of these ends with its report."""
-        trackers = self.trackers(*reports)
-        for name, report in reports.items():
-            trackers[name].on_start()
-            trackers[name].on_end(End((("endpoint-load-metrics-bin", encode(report)),)))
-
-    def weigh(self, **weights: float) -> None:
-        """These endpoints report such weights, with RPCs."""
-        self.report(**{name: weighing(weight) for name, weight in weights.items()})
-
-    def shares(self, picks: int) -> dict[object, int]:
-        return dict(Counter(self.picks(picks)))
 
 
 @pytest.fixture
@@ -107,13 +32,13 @@ def world() -> WeightedWorld:
 # Config
 
 
-@pytest.mark.spec("WRR-01")
-def test_a_channel_knows_it_by_its_name() -> None:
+@pytest.mark.spec("WRR-11")
+def test_policy_is_registered_by_default() -> None:
     assert isinstance(default_policies().find("weighted_round_robin"), WeightedRoundRobinFactory)
 
 
 @pytest.mark.spec("WRR-01")
-def test_what_is_not_said_has_its_default(world: World) -> None:
+def test_config_has_the_defaults_of_a58(world: PolicyWorld) -> None:
     config = world.parse({})
     assert isinstance(config, WeightedRoundRobinConfig)
     assert config.enable_oob_load_report is False
@@ -126,16 +51,19 @@ def test_what_is_not_said_has_its_default(world: World) -> None:
     assert world.parse({"whatever": 1}) == config
 
 
-@pytest.mark.spec("WRR-01")
+@pytest.mark.spec("WRR-12")
 @pytest.mark.parametrize(
-    ("said", "used_s"), [("0s", 0.1), ("0.099s", 0.1), ("0.1s", 0.1), ("0.25s", 0.25), ("3s", 3)]
+    ("configured", "used_s"),
+    [("0s", 0.1), ("0.099s", 0.1), ("0.1s", 0.1), ("0.25s", 0.25), ("3s", 3)],
 )
-def test_weights_are_updated_every_100_ms_at_most(world: World, said: str, used_s: float) -> None:
-    config = world.parse({"weightUpdatePeriod": said})
+def test_weight_update_period_is_at_least_100_ms(
+    world: PolicyWorld, configured: str, used_s: float
+) -> None:
+    config = world.parse({"weightUpdatePeriod": configured})
     assert config == WeightedRoundRobinConfig(weight_update_period_s=used_s)
 
 
-@pytest.mark.spec("WRR-01")
+@pytest.mark.spec("WRR-13")
 @pytest.mark.parametrize(
     ("field", "values"),
     [
@@ -148,16 +76,16 @@ def test_weights_are_updated_every_100_ms_at_most(world: World, said: str, used_
         ("metricNamesForComputingUtilization", ["cpu_utilization", [1], {}]),
     ],
 )
-def test_what_is_no_value_of_its_field_is_refused(
-    world: World, field: str, values: list[object]
+def test_invalid_value_of_a_field_is_refused(
+    world: PolicyWorld, field: str, values: list[object]
 ) -> None:
     for value in values:
         with pytest.raises(ValidationError, match=f"field:{field} error:is .* wanted a "):
             world.parse({field: value})
 
 
-@pytest.mark.spec("WRR-01", "WRR-03", "WRR-04")
-def test_bug_grpc_go_8915_blackout_and_expiration_are_not_mistaken_for_each_other(
+@pytest.mark.spec("WRR-03", "WRR-04")
+def test_bug_grpc_go_8915_blackout_and_expiration_are_not_confused(
     world: WeightedWorld,
 ) -> None:
     world.start("a", "b", config={"blackoutPeriod": "2s", "weightExpirationPeriod": "50s"})
@@ -173,14 +101,14 @@ def test_bug_grpc_go_8915_blackout_and_expiration_are_not_mistaken_for_each_othe
 
 
 # ---------------------------------------------------------------------------------------------
-# What a report makes of an endpoint
+# Weights from reports
 
 
 @pytest.mark.spec("WRR-02")
 @pytest.mark.parametrize(
     ("config", "report", "weight"),
     [
-        # Utilization: the application's, else the CPU's.
+        # Utilization: that of the application, or of the CPU if it is not set.
         ({}, LoadReport(qps=10, application_utilization=0.5), 20),
         ({}, LoadReport(qps=10, cpu_utilization=0.5), 20),
         ({}, LoadReport(qps=10, application_utilization=0.5, cpu_utilization=0.1), 20),
@@ -202,7 +130,7 @@ def test_bug_grpc_go_8915_blackout_and_expiration_are_not_mistaken_for_each_othe
         ),
     ],
 )
-def test_the_weight_is_rpcs_by_utilization(
+def test_weight_is_qps_divided_by_utilization(
     world: WeightedWorld, config: Mapping[str, object], report: LoadReport, weight: float
 ) -> None:
     world.start("a", "b", config={**NO_BLACKOUT, **config})
@@ -226,20 +154,20 @@ def test_the_weight_is_rpcs_by_utilization(
         LoadReport(qps=100, cpu_utilization=float("nan")),
     ],
 )
-def test_a_report_that_says_too_little_is_ignored(world: WeightedWorld, report: LoadReport) -> None:
+def test_report_without_usable_values_is_ignored(world: WeightedWorld, report: LoadReport) -> None:
     config = {**NO_BLACKOUT, "weightExpirationPeriod": "10s"}
     world.start("a", "b", config=config)
     world.weigh(a=1, b=3)
     world.advance(9)
     world.report(a=report, b=report)
     assert world.shares(4) == {"a": 1, "b": 3}
-    # Nor does it make the last one that counted any younger.
+    # The expiration of the last valid report is not extended.
     world.advance(1)
     assert world.shares(4) == {"a": 2, "b": 2}
 
 
 @pytest.mark.spec("WRR-09")
-def test_an_rpc_without_a_report_or_with_nonsense_changes_nothing(world: WeightedWorld) -> None:
+def test_missing_or_malformed_report_is_ignored(world: WeightedWorld) -> None:
     world.start("a", "b")
     world.weigh(a=1, b=3)
     for tracker in world.trackers("a", "b").values():
@@ -255,7 +183,7 @@ def test_an_rpc_without_a_report_or_with_nonsense_changes_nothing(world: Weighte
 
 
 @pytest.mark.spec("WRR-03")
-def test_a_weight_is_not_used_before_the_blackout_is_over(world: WeightedWorld) -> None:
+def test_weight_is_not_used_during_the_blackout(world: WeightedWorld) -> None:
     world.start("a", "b", config={})
     for _ in range(10):
         world.weigh(a=1, b=3)
@@ -265,7 +193,7 @@ def test_a_weight_is_not_used_before_the_blackout_is_over(world: WeightedWorld) 
 
 
 @pytest.mark.spec("WRR-03")
-def test_without_a_blackout_the_first_report_counts(world: WeightedWorld) -> None:
+def test_first_report_is_used_when_there_is_no_blackout(world: WeightedWorld) -> None:
     world.start("a", "b", config=NO_BLACKOUT)
     world.weigh(a=1, b=3)
     world.advance(1)
@@ -273,7 +201,7 @@ def test_without_a_blackout_the_first_report_counts(world: WeightedWorld) -> Non
 
 
 @pytest.mark.spec("WRR-03")
-def test_without_a_blackout_a_reconnect_changes_no_weight(world: WeightedWorld) -> None:
+def test_weight_is_kept_after_a_reconnect_when_there_is_no_blackout(world: WeightedWorld) -> None:
     world.start("a", "b", config=NO_BLACKOUT)
     world.weigh(a=1, b=3)
     world["b"].idle()
@@ -284,7 +212,7 @@ def test_without_a_blackout_a_reconnect_changes_no_weight(world: WeightedWorld) 
 
 
 @pytest.mark.spec("WRR-03", "WRR-05")
-def test_a_reconnect_starts_a_blackout_with_its_first_report(world: WeightedWorld) -> None:
+def test_blackout_starts_with_the_first_report_after_a_reconnect(world: WeightedWorld) -> None:
     world.start("a", "b", "c", config={})
     world.weigh(a=1, b=2, c=4)
     world.advance(10)
@@ -293,7 +221,7 @@ def test_a_reconnect_starts_a_blackout_with_its_first_report(world: WeightedWorl
     world.settle()
     world["c"].connecting()
     world["c"].ready()
-    # The mean of the others, though its old weight is young enough.
+    # It has the mean of the others, although its old weight has not expired.
     assert world.shares(9) == {"a": 2, "b": 4, "c": 3}
     world.advance(5)
     world.weigh(a=1, b=2, c=4)
@@ -304,7 +232,7 @@ def test_a_reconnect_starts_a_blackout_with_its_first_report(world: WeightedWorl
 
 
 @pytest.mark.spec("WRR-04")
-def test_a_weight_is_not_used_when_the_last_report_is_too_old(world: WeightedWorld) -> None:
+def test_weight_is_not_used_when_the_last_report_has_expired(world: WeightedWorld) -> None:
     world.start("a", "b")
     world.weigh(a=1, b=3)
     world.advance(179)
@@ -314,7 +242,7 @@ def test_a_weight_is_not_used_when_the_last_report_is_too_old(world: WeightedWor
 
 
 @pytest.mark.spec("WRR-03", "WRR-04")
-def test_after_expiration_there_is_a_blackout_again(world: WeightedWorld) -> None:
+def test_blackout_starts_again_after_expiration(world: WeightedWorld) -> None:
     world.start("a", "b", config={"weightExpirationPeriod": "30s"})
     world.weigh(a=1, b=3)
     world.advance(30)
@@ -330,7 +258,7 @@ def test_after_expiration_there_is_a_blackout_again(world: WeightedWorld) -> Non
 
 
 @pytest.mark.spec("WRR-05")
-def test_an_endpoint_without_a_weight_counts_as_the_mean_of_the_others(
+def test_endpoint_without_a_weight_has_the_mean_of_the_others(
     world: WeightedWorld,
 ) -> None:
     world.start("a", "b", "c")
@@ -340,7 +268,7 @@ def test_an_endpoint_without_a_weight_counts_as_the_mean_of_the_others(
 
 
 @pytest.mark.spec("WRR-05")
-def test_one_weight_alone_is_as_good_as_none(world: WeightedWorld) -> None:
+def test_picks_are_equal_when_only_one_endpoint_has_a_weight(world: WeightedWorld) -> None:
     world.start("a", "b", "c")
     world.weigh(a=100)
     world.advance(1)
@@ -348,7 +276,7 @@ def test_one_weight_alone_is_as_good_as_none(world: WeightedWorld) -> None:
 
 
 @pytest.mark.spec("WRR-05")
-def test_one_endpoint_gets_everything(world: WeightedWorld) -> None:
+def test_single_endpoint_gets_all_picks(world: WeightedWorld) -> None:
     world.start("a")
     world.weigh(a=5)
     world.advance(1)
@@ -357,7 +285,7 @@ def test_one_endpoint_gets_everything(world: WeightedWorld) -> None:
 
 @pytest.mark.spec("WRR-06")
 @pytest.mark.parametrize("seed", range(10))
-def test_any_six_picks_in_a_row_are_as_1_to_2_to_3(seed: int) -> None:
+def test_any_six_consecutive_picks_are_in_proportion_to_the_weights(seed: int) -> None:
     world = WeightedWorld(seed=seed)
     world.start("a", "b", "c")
     world.weigh(a=10, b=20, c=30)
@@ -368,13 +296,13 @@ def test_any_six_picks_in_a_row_are_as_1_to_2_to_3(seed: int) -> None:
 
 
 @pytest.mark.spec("WRR-06")
-def test_no_endpoint_gets_more_than_ten_times_the_mean_or_less_than_a_hundredth(
+def test_weights_are_limited_to_10_and_a_hundredth_of_the_mean(
     world: WeightedWorld,
 ) -> None:
-    names = [f"#{number}" for number in range(40)]
+    names = [str(number) for number in range(40)]
     world.start(*names)
     weights = dict.fromkeys(names, 1.0) | {names[0]: 961.0, names[1]: 1e-9}
-    # The mean is 25 minus next to nothing.
+    # The mean is nearly 25.
     world.weigh(**weights)
     world.advance(1)
     parts = Counter(world.picks(5_000 + 38 * 20 + 5))
@@ -408,12 +336,12 @@ def test_the_first_pick_goes_to_a_random_endpoint() -> None:
 
 
 @pytest.mark.spec("WRR-06")
-def test_bug_near_zero_weights_do_not_make_a_pick_spin(world: WeightedWorld) -> None:
-    names = [f"#{number}" for number in range(100)]
+def test_bug_near_zero_weights_do_not_loop_in_a_pick(world: WeightedWorld) -> None:
+    names = [str(number) for number in range(100)]
     world.start(*names)
     world.weigh(**dict.fromkeys(names, 1e-300) | {names[0]: 1e300})
     world.advance(1)
-    # A thousandth of the heaviest, or it would take 1e600 rounds to come to a light one.
+    # Light weights count as a thousandth of the heaviest; otherwise they need 1e600 rounds.
     assert set(world.picks(3_000)) == set(names)
 
 
@@ -422,7 +350,7 @@ def test_bug_near_zero_weights_do_not_make_a_pick_spin(world: WeightedWorld) -> 
 
 
 @pytest.mark.spec("WRR-07")
-def test_new_weights_are_used_every_period_without_a_report(world: WeightedWorld) -> None:
+def test_weights_are_updated_every_period_without_a_new_picker(world: WeightedWorld) -> None:
     world.start("a", "b", config={**NO_BLACKOUT, "weightUpdatePeriod": "5s"})
     picker = world.picker
     world.weigh(a=1, b=3)
@@ -440,7 +368,7 @@ def test_new_weights_are_used_every_period_without_a_report(world: WeightedWorld
 
 
 @pytest.mark.spec("WRR-07")
-def test_the_timer_dies_with_the_picker(world: WeightedWorld) -> None:
+def test_timer_stops_when_no_endpoint_is_ready(world: WeightedWorld) -> None:
     world.start("a", "b", "c")
     assert world.clock.timers_pending == 1
     for name in "abc":
@@ -449,7 +377,7 @@ def test_the_timer_dies_with_the_picker(world: WeightedWorld) -> None:
 
 
 @pytest.mark.spec("WRR-07")
-def test_the_timer_dies_when_all_endpoints_go_at_once(world: WeightedWorld) -> None:
+def test_timer_stops_when_the_list_is_empty(world: WeightedWorld) -> None:
     world.start("a", "b", "c")
     world.update(config=NO_BLACKOUT)
     world.expect_never(READY)
@@ -463,7 +391,7 @@ def test_removed_endpoints_keep_their_weights_until_they_are_released(
     world.start("a", "b", config=NO_BLACKOUT)
     world.weigh(a=1, b=3)
     world.update("c", config={**NO_BLACKOUT, "enableOobLoadReport": True})
-    assert len(world["a"].load_watches) == 1  # The config counts for them, too.
+    assert len(world["a"].load_watches) == 1  # The new config applies to them, too.
     world.advance(1)
     assert world.shares(4) == {"a": 1, "b": 3}
     world["c"].connecting()
@@ -480,13 +408,13 @@ def test_each_picker_has_at_most_one_timer(world: WeightedWorld) -> None:
         world["c"].ready()
     world.update("a", "b", "c", config={**NO_BLACKOUT, "weightUpdatePeriod": "7s"})
     assert world.clock.timers_pending == 1
-    # One endpoint has nobody to take turns with.
+    # A single endpoint needs no timer.
     world.update("a")
     assert world.clock.timers_pending == 0
 
 
 @pytest.mark.spec("WRR-07")
-def test_the_timer_dies_with_the_policy(world: WeightedWorld) -> None:
+def test_timer_stops_when_the_policy_is_closed(world: WeightedWorld) -> None:
     world.start("a", "b")
     old = world.picker
     world.policy.close()
@@ -501,7 +429,7 @@ def test_the_timer_dies_with_the_policy(world: WeightedWorld) -> None:
 
 
 @pytest.mark.spec("WRR-08")
-def test_an_update_with_the_same_endpoints_keeps_weights_and_blackouts(
+def test_weights_and_blackouts_are_kept_when_endpoints_stay(
     world: WeightedWorld,
 ) -> None:
     world.start("a", "b", config={})
@@ -516,7 +444,7 @@ def test_an_update_with_the_same_endpoints_keeps_weights_and_blackouts(
 
 
 @pytest.mark.spec("WRR-08")
-def test_an_endpoint_that_returns_has_to_report_anew(world: WeightedWorld) -> None:
+def test_weight_is_lost_when_an_endpoint_is_removed_and_returns(world: WeightedWorld) -> None:
     world.start("a", "b")
     world.weigh(a=1, b=3)
     world.update("a", config=NO_BLACKOUT)
@@ -525,13 +453,13 @@ def test_an_endpoint_that_returns_has_to_report_anew(world: WeightedWorld) -> No
 
 
 @pytest.mark.spec("WRR-08")
-def test_bug_grpc_33694_ready_told_first_by_a_new_subchannel_restarts_no_blackout(
+def test_bug_grpc_33694_new_ready_subchannel_does_not_restart_the_blackout(
     world: WeightedWorld,
 ) -> None:
     world.start("a", "b", config={})
     world.weigh(a=1, b=3)
     world.advance(10)
-    # New attributes: there are new subchannels, READY from the start because the connection is.
+    # New attributes lead to new subchannels, which are READY with the shared connection.
     revision = EMPTY_ATTRIBUTES.with_(Key[int]("revision"), 2)
     before = world["a"]
     for name in "ab":
@@ -543,8 +471,8 @@ def test_bug_grpc_33694_ready_told_first_by_a_new_subchannel_restarts_no_blackou
     assert world.shares(4) == {"a": 1, "b": 3}
 
 
-@pytest.mark.spec("WRR-01", "WRR-03", "WRR-04")
-def test_a_new_config_counts_at_once(world: WeightedWorld) -> None:
+@pytest.mark.spec("WRR-14")
+def test_changed_config_takes_effect_at_once(world: WeightedWorld) -> None:
     world.start("a", "b", config={"blackoutPeriod": "100s"})
     world.weigh(a=1, b=3)
     world.advance(1)
@@ -556,16 +484,18 @@ def test_a_new_config_counts_at_once(world: WeightedWorld) -> None:
 
 
 # ---------------------------------------------------------------------------------------------
-# Out of band
+# Out-of-band reports
 
 
-def watches(world: World, *names: Name) -> list[float]:
-    """How often the load of these is asked for, each watch of each."""
+def watches(world: PolicyWorld, *names: Name) -> list[float]:
+    """Intervals of all load watches of these endpoints."""
     return [interval_s for name in names for interval_s, _ in world[name].load_watches]
 
 
 @pytest.mark.spec("WRR-09")
-def test_out_of_band_reports_count_and_those_of_rpcs_do_not(world: WeightedWorld) -> None:
+def test_reports_of_rpcs_are_ignored_when_out_of_band_reports_are_enabled(
+    world: WeightedWorld,
+) -> None:
     world.start("a", "b", config={**OUT_OF_BAND, "oobReportingPeriod": "7s"})
     assert watches(world, "a", "b") == [7, 7]
     world["a"].report_load(weighing(1))
@@ -590,7 +520,7 @@ def test_every_address_of_an_endpoint_is_watched_for_the_endpoint(world: Weighte
 
 
 @pytest.mark.spec("WRR-09")
-def test_by_default_nothing_is_watched(world: WeightedWorld) -> None:
+def test_load_is_not_watched_by_default(world: WeightedWorld) -> None:
     world.start("a", "b", config={"oobReportingPeriod": "7s"})
     assert watches(world, "a", "b") == []
 
@@ -617,7 +547,7 @@ def test_the_source_of_reports_can_be_switched_both_ways(world: WeightedWorld) -
 
 
 @pytest.mark.spec("WRR-09")
-def test_a_new_period_is_asked_for_once_and_costs_no_connection(world: WeightedWorld) -> None:
+def test_changed_period_is_requested_on_the_same_connection(world: WeightedWorld) -> None:
     world.start("a", "b", config=OUT_OF_BAND)
     before = [world["a"], world["b"]]
     world.update("a", "b", config={**OUT_OF_BAND, "oobReportingPeriod": "0.5s"})
@@ -626,13 +556,13 @@ def test_a_new_period_is_asked_for_once_and_costs_no_connection(world: WeightedW
 
 
 @pytest.mark.spec("WRR-09")
-def test_a_new_connection_is_watched_like_the_old_one(world: WeightedWorld) -> None:
+def test_load_of_a_new_connection_is_watched(world: WeightedWorld) -> None:
     world.start("a", "b", config=OUT_OF_BAND)
     world["a"].idle()
     world.settle()
     world["a"].connecting()
     world["a"].ready()
     assert watches(world, "a", "b") == [10, 10]
-    # What is gone is not asked any more.
+    # The old subchannel is not watched any more.
     world.update("a", "b", config={**OUT_OF_BAND, "oobReportingPeriod": "3s"})
     assert watches(world, "a", "b") == [3, 3]

@@ -1,4 +1,4 @@
-"""weighted_target_experimental: every child that is connected takes its share (A28)."""
+"""A28: weighted_target_experimental, which picks among READY children by weight."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -13,14 +13,14 @@ from proxyless.lb.policies.priority import PriorityFactory
 from proxyless.lb.policies.round_robin import RoundRobinFactory
 from proxyless.lb.policies.weighted_target import WeightedTargetConfig, WeightedTargetFactory
 from proxyless.lb.retained_child import RETENTION_S
-from tests.spec.children_world import ChildrenWorld, StubFactory, at, stub_config
-from tests.spec.lb_world import (
-    ANY_RPC,
+from proxyless.testing import ANY_RPC
+from tests.worlds.child_policies import ParentPolicyWorld, StubChildFactory, at, stub_config
+from tests.worlds.policies import (
     CONNECTING,
     FAILURE,
     IDLE,
     READY,
-    World,
+    PolicyWorld,
     address,
     unavailable,
 )
@@ -33,24 +33,24 @@ def target(name: str, weight: int = 1, **more: object) -> dict[str, object]:
     return {"weight": weight, "childPolicy": stub_config(name), **more}
 
 
-class TargetWorld(ChildrenWorld):
+class TargetWorld(ParentPolicyWorld):
     """A weighted_target policy whose children are stubs."""
 
     def __init__(self, *others: PolicyFactory, seed: int = 1) -> None:
         super().__init__(WeightedTargetFactory(), others=others, seed=seed)
 
     def weigh(self, *, endpoints: Iterable[Endpoint] = (), **weights: int) -> Status:
-        """Update: these targets, with these weights."""
+        """Update with these targets and weights."""
         targets = {name: target(name, weight) for name, weight in weights.items()}
         return self.update(*endpoints, config={"targets": targets})
 
     def shares(self, picks: int) -> Counter[str]:
-        """How often each child is picked from."""
-        for stub in self.stubs.made:
+        """Number of picks per child."""
+        for stub in self.stubs.created:
             stub.picks = 0
         for _ in range(picks):
             self.picker.pick(ANY_RPC)
-        return Counter({stub.name: stub.picks for stub in self.stubs.made if stub.picks})
+        return Counter({stub.name: stub.picks for stub in self.stubs.created if stub.picks})
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_targets_have_a_weight_and_a_policy(world: TargetWorld) -> None:
         ({"a": target("a", 2**32)}, 'targets["a"].weight error:is 4294967296'),
     ],
 )
-def test_what_is_wrong_with_a_target_rejects_the_config(json: object, where: str) -> None:
+def test_invalid_target_is_rejected(json: object, where: str) -> None:
     with pytest.raises(ValidationError) as raised:
         TargetWorld().parse({"targets": json})
     assert where in str(raised.value)
@@ -112,22 +112,22 @@ def test_what_is_wrong_with_a_target_rejects_the_config(json: object, where: str
 
 
 @pytest.mark.spec("WT-02")
-def test_picks_are_shared_by_weight(world: TargetWorld) -> None:
+def test_picks_are_in_proportion_to_weights(world: TargetWorld) -> None:
     world.weigh(a=75, b=25)
-    world.say("a", READY)
-    world.say("b", READY)
+    world.report("a", READY)
+    world.report("b", READY)
     shares = world.shares(10_000)
     assert shares.total() == 10_000
     assert shares["a"] == pytest.approx(7_500, abs=200)
 
 
 @pytest.mark.spec("WT-02")
-def test_many_targets_get_what_they_weigh(world: TargetWorld) -> None:
+def test_picks_of_many_targets_are_in_proportion_to_weights(world: TargetWorld) -> None:
     weights = {f"t{index}": index for index in range(1, 21)}
     world.update(config={"targets": {name: target(name, each) for name, each in weights.items()}})
     for name in weights:
-        world.say(name, READY)
-    shares = world.shares(21_000)  # A hundred picks for each unit.
+        world.report(name, READY)
+    shares = world.shares(21_000)  # A hundred picks per unit of weight.
     for name, weight in weights.items():
         assert shares[name] == pytest.approx(100 * weight, abs=200)
 
@@ -136,22 +136,22 @@ def test_many_targets_get_what_they_weigh(world: TargetWorld) -> None:
 @pytest.mark.parametrize("state", [CONNECTING, FAILURE, IDLE])
 def test_only_children_that_are_ready_are_picked(world: TargetWorld, state: State) -> None:
     world.weigh(a=1, b=1000, c=1)
-    world.say("a", READY)
-    world.say("b", state)
-    world.say("c", READY)
+    world.report("a", READY)
+    world.report("b", state)
+    world.report("c", READY)
     shares = world.shares(1000)
     assert shares.keys() == {"a", "c"}
     assert shares["a"] == pytest.approx(500, abs=80)
 
 
 @pytest.mark.spec("WT-02")
-def test_chance_is_that_of_the_context() -> None:
+def test_picks_use_the_random_source_of_the_context() -> None:
     results = set()
     for _ in range(2):
         world = TargetWorld(seed=7)
         world.weigh(a=1, b=1)
-        world.say("a", READY)
-        world.say("b", READY)
+        world.report("a", READY)
+        world.report("b", READY)
         results.add(world.shares(1000)["a"])
     assert len(results) == 1
 
@@ -161,105 +161,105 @@ def test_chance_is_that_of_the_context() -> None:
 
 
 @pytest.mark.spec("WT-03")
-def test_the_best_state_of_any_child_is_shown(world: TargetWorld) -> None:
+def test_state_is_the_best_of_the_children(world: TargetWorld) -> None:
     world.weigh(a=1, b=1, c=1, d=1)
     world.expect_reports(CONNECTING)
     world.expect_picker_queues()
-    world.say("a", FAILURE)
-    world.say("b", IDLE)
-    world.say("c", CONNECTING)
+    world.report("a", FAILURE)
+    world.report("b", IDLE)
+    world.report("c", CONNECTING)
     world.expect_reports()
-    world.say("d", READY)
+    world.report("d", READY)
     world.expect_reports(READY)
-    world.say("d", FAILURE)
+    world.report("d", FAILURE)
     world.expect_reports(CONNECTING)
-    world.say("c", FAILURE)
+    world.report("c", FAILURE)
     world.expect_reports(IDLE)
     world.expect_picker_queues()
-    world.say("b", FAILURE)
+    world.report("b", FAILURE)
     world.expect_reports(FAILURE)
 
 
 @pytest.mark.spec("WT-03")
 @pytest.mark.parametrize("state", [CONNECTING, IDLE])
-def test_a_child_that_fails_is_failing_until_it_is_ready(world: TargetWorld, state: State) -> None:
+def test_failed_child_counts_as_failing_until_it_is_ready(world: TargetWorld, state: State) -> None:
     world.weigh(a=1, b=1)
-    world.say("a", FAILURE)
-    world.say("b", FAILURE)
+    world.report("a", FAILURE)
+    world.report("b", FAILURE)
     world.expect_reports(CONNECTING, FAILURE)
-    world.say("a", state)
+    world.report("a", state)
     world.expect_reports(FAILURE)
-    world.say("a", READY)
+    world.report("a", READY)
     world.expect_reports(READY)
-    world.say("a", CONNECTING)
+    world.report("a", CONNECTING)
     world.expect_reports(CONNECTING)
 
 
 @pytest.mark.spec("WT-03")
 @pytest.mark.parametrize("state", [CONNECTING, IDLE])
-def test_picker_of_failing_child_is_taken_when_child_connects_again(
+def test_picker_of_a_failed_child_is_used_when_it_reconnects(
     world: TargetWorld, state: State
 ) -> None:
     world.weigh(a=1, b=1)
-    world.say("a", FAILURE)
-    world.say("b", FAILURE)
+    world.report("a", FAILURE)
+    world.report("b", FAILURE)
     world.expect_reports(CONNECTING, FAILURE)
-    world.say("a", state)
-    world.expect_reports(FAILURE)  # The state stays, the picker is another one.
+    world.report("a", state)
+    world.expect_reports(FAILURE)  # The state stays, the picker changes.
     assert set(world.picks(100)) == {None, unavailable("b fails")}
     assert world.child("a").picks > 0
-    world.child("a").says(FAILURE, "a fails again")
+    world.child("a").report(FAILURE, "a fails again")
     assert set(world.picks(100)) == {unavailable("a fails again"), unavailable("b fails")}
 
 
 @pytest.mark.spec("WT-03")
-def test_rpcs_wait_when_all_failing_children_connect_again(world: TargetWorld) -> None:
+def test_rpcs_wait_when_all_failed_children_reconnect(world: TargetWorld) -> None:
     world.weigh(a=1, b=1)
     for name in "ab":
-        world.say(name, FAILURE, CONNECTING)
+        world.report(name, FAILURE, CONNECTING)
     world.expect_state(FAILURE)
     assert set(world.picks(100)) == {None}
     assert world.picker.status == unavailable("connecting again after: a fails")
 
 
 @pytest.mark.spec("WT-03")
-def test_rpcs_wait_when_update_makes_only_failing_child_connect_again(world: TargetWorld) -> None:
+def test_rpcs_wait_when_an_update_makes_the_only_failed_child_reconnect(world: TargetWorld) -> None:
     world.weigh(a=1)
-    world.say("a", FAILURE)
+    world.report("a", FAILURE)
     world.expect_pick_fails("a fails")
-    world.stubs.inline = {"a": [CONNECTING]}
+    world.stubs.on_update = {"a": [CONNECTING]}
     world.weigh(a=1)
     world.expect_state(FAILURE)
     world.expect_picker_queues()
     assert world.picker.status == unavailable("connecting again after: a fails")
-    world.say("a", READY)
+    world.report("a", READY)
     world.expect_ready("a")
 
 
 @pytest.mark.spec("WT-04")
-def test_pitfall_20_if_all_fail_their_errors_reach_the_rpcs(world: TargetWorld) -> None:
+def test_pitfall_20_rpcs_fail_with_the_errors_of_children_when_all_fail(world: TargetWorld) -> None:
     world.weigh(a=1, b=1)
-    world.child("a").says(FAILURE, "10.0.0.1 refused")
-    world.child("b").says(FAILURE, "10.0.0.2 unreachable")
+    world.child("a").report(FAILURE, "10.0.0.1 refused")
+    world.child("b").report(FAILURE, "10.0.0.2 unreachable")
     texts = Counter(str(result) for result in world.picks(100))
     assert texts.keys() == {"UNAVAILABLE: 10.0.0.1 refused", "UNAVAILABLE: 10.0.0.2 unreachable"}
     assert not world.picker.status.is_ok
-    world.child("a").says(FAILURE, "10.0.0.1 timed out")  # A new error is passed on.
+    world.child("a").report(FAILURE, "10.0.0.1 timed out")  # A new error is used at once.
     assert unavailable("10.0.0.1 timed out") in world.picks(100)
 
 
 @pytest.mark.spec("WT-04")
 @pytest.mark.parametrize("state", [READY, CONNECTING, IDLE])
-def test_one_that_fails_fails_no_rpc_if_another_does_not(world: TargetWorld, state: State) -> None:
+def test_no_rpc_fails_when_only_one_child_fails(world: TargetWorld, state: State) -> None:
     world.weigh(a=1000, b=1)
-    world.say("a", FAILURE)
-    world.say("b", state)
+    world.report("a", FAILURE)
+    world.report("b", state)
     assert set(world.picks(100)) == {None}
 
 
 @pytest.mark.spec("WT-05")
 @pytest.mark.parametrize("config", [{}, {"targets": {}}, {"targets": {"a": target("a", 0)}}])
-def test_pitfall_20_without_targets_rpcs_fail(
+def test_pitfall_20_rpcs_fail_when_there_are_no_targets(
     world: TargetWorld, config: Mapping[str, object]
 ) -> None:
     world.update(config=config)
@@ -268,12 +268,12 @@ def test_pitfall_20_without_targets_rpcs_fail(
 
 
 @pytest.mark.spec("WT-05")
-def test_when_all_targets_leave_rpcs_fail(world: TargetWorld) -> None:
+def test_rpcs_fail_when_all_targets_are_removed(world: TargetWorld) -> None:
     world.weigh(a=1)
-    world.say("a", READY)
+    world.report("a", READY)
     world.weigh()
     world.expect_pick_fails(NO_TARGETS)
-    world.say("a", CONNECTING, READY)
+    world.report("a", CONNECTING, READY)
     world.expect_pick_fails(NO_TARGETS)
 
 
@@ -282,39 +282,39 @@ def test_when_all_targets_leave_rpcs_fail(world: TargetWorld) -> None:
 
 
 @pytest.mark.spec("WT-06")
-def test_pitfall_2_an_update_is_answered_once_at_its_end(world: TargetWorld) -> None:
-    world.stubs.inline = {"a": [FAILURE], "b": [CONNECTING, FAILURE, READY], "c": [FAILURE]}
+def test_pitfall_2_update_is_reported_once_at_its_end(world: TargetWorld) -> None:
+    world.stubs.on_update = {"a": [FAILURE], "b": [CONNECTING, FAILURE, READY], "c": [FAILURE]}
     world.weigh(a=1, b=1, c=1)
     world.expect_reports(READY)
-    world.stubs.inline = {"a": [READY], "b": [FAILURE], "c": [READY]}
+    world.stubs.on_update = {"a": [READY], "b": [FAILURE], "c": [READY]}
     world.weigh(b=1, a=1, c=1)
     world.expect_reports(READY)
     assert world.shares(100).keys() == {"a", "c"}
-    world.stubs.inline = {}
+    world.stubs.on_update = {}
     world.weigh(a=1, b=1, c=1)
     world.expect_reports(READY)
 
 
 @pytest.mark.spec("WT-06")
-def test_pitfall_20_a_child_that_fails_at_once_does_not_speak_for_the_others(
+def test_pitfall_20_policy_is_connecting_when_one_child_fails_at_once(
     world: TargetWorld,
 ) -> None:
-    world.stubs.inline = {"a": [FAILURE]}
+    world.stubs.on_update = {"a": [FAILURE]}
     world.weigh(a=1, b=1)
     world.expect_reports(CONNECTING)
 
 
 @pytest.mark.spec("WT-06")
-def test_what_children_dislike_about_an_update_is_its_result(world: TargetWorld) -> None:
-    world.stubs.refuses = {"b": unavailable("no endpoints")}
+def test_update_returns_the_errors_of_its_children(world: TargetWorld) -> None:
+    world.stubs.update_results = {"b": unavailable("no endpoints")}
     assert world.weigh(a=1, b=1) == unavailable("errors from children: [child 'b': no endpoints]")
-    world.stubs.refuses = {}
+    world.stubs.update_results = {}
     assert world.weigh(a=1, b=1).is_ok
 
 
 @pytest.mark.spec("WT-06")
 @pytest.mark.parametrize("is_first", [True, False])
-def test_an_update_that_raises_does_not_make_the_policy_deaf(
+def test_reports_are_processed_after_an_update_that_raised(
     world: TargetWorld, *, is_first: bool
 ) -> None:
     if not is_first:
@@ -322,34 +322,34 @@ def test_an_update_that_raises_does_not_make_the_policy_deaf(
     world.stubs.raises = {"a"}
     with pytest.raises(RuntimeError, match="a raises"):
         world.weigh(a=1, b=1)
-    world.say("a", READY)
+    world.report("a", READY)
     world.expect_ready("a")
 
 
 @pytest.mark.spec("WT-07")
-def test_a_removed_child_is_not_picked_and_lives_for_15_minutes(world: TargetWorld) -> None:
+def test_removed_child_is_not_picked_and_retained_for_15_minutes(world: TargetWorld) -> None:
     world.weigh(a=1, b=1)
-    world.say("a", READY)
-    world.say("b", READY)
-    world.child("b").connects_to("x")
+    world.report("a", READY)
+    world.report("b", READY)
+    world.child("b").create_subchannel("x")
     world.weigh(a=1)
     assert world.shares(100) == {"a": 100}
     world.weigh(a=1)
     assert len(world.child("b").updates) == 1
     world.advance(RETENTION_S - MOMENT_S)
     world.expect_children("a", "b")
-    assert len(world.live) == 1
+    assert len(world.subchannels) == 1
     world.advance(MOMENT_S)
     world.expect_children("a")
-    assert not world.live
+    assert not world.subchannels
 
 
 @pytest.mark.spec("WT-07")
-def test_a_removed_child_that_returns_is_the_same_in_its_newest_state(world: TargetWorld) -> None:
+def test_returning_child_has_its_newest_state(world: TargetWorld) -> None:
     world.weigh(a=1, b=1)
-    world.say("a", READY)
+    world.report("a", READY)
     world.weigh(a=1)
-    world.say("b", FAILURE, READY)  # Nobody is interested, but it is kept.
+    world.report("b", FAILURE, READY)  # The child is removed, but its report is kept.
     world.expect_never(FAILURE)
     world.advance(RETENTION_S - MOMENT_S)
     world.weigh(a=1, b=3, endpoints=[at("b", "x")])
@@ -358,60 +358,60 @@ def test_a_removed_child_that_returns_is_the_same_in_its_newest_state(world: Tar
     assert world.child("b").endpoints == [(str(address("x")), ())]
     world.advance(2 * RETENTION_S)
     world.expect_children("a", "b")
-    assert len(world.stubs.made) == 2
+    assert len(world.stubs.created) == 2
 
 
 @pytest.mark.spec("WT-07")
-def test_weights_change_without_anything_else_changing(world: TargetWorld) -> None:
+def test_changed_weights_create_no_children(world: TargetWorld) -> None:
     world.weigh(a=1, b=99)
-    world.say("a", READY)
-    world.say("b", READY)
+    world.report("a", READY)
+    world.report("b", READY)
     world.weigh(a=99, b=1)
     assert world.shares(1000)["a"] == pytest.approx(990, abs=20)
-    assert len(world.stubs.made) == 2
+    assert len(world.stubs.created) == 2
 
 
 @pytest.mark.spec("WT-07")
-def test_another_policy_under_the_same_name_replaces_that_child_gracefully() -> None:
-    others = StubFactory("other")
+def test_child_is_replaced_gracefully_when_its_policy_changes() -> None:
+    others = StubChildFactory("other")
     world = TargetWorld(others)
     world.weigh(a=1)
-    world.say("a", READY)
+    world.report("a", READY)
     config = {"a": {"weight": 1, "childPolicy": stub_config("a", kind="other")}}
     world.update(config={"targets": config})
     world.expect_uses("a")
-    [new] = others.made
-    new.says(READY)
+    [new] = others.created
+    new.report(READY)
     assert world.picker is new.picker
 
 
 @pytest.mark.spec("WT-08")
-def test_a_child_that_is_idle_is_told_to_connect(world: TargetWorld) -> None:
+def test_exit_idle_is_called_on_an_idle_child_after_its_report(world: TargetWorld) -> None:
     world.weigh(a=1, b=1)
-    world.say("a", READY)
-    world.say("b", READY)
-    world.say("a", IDLE)
-    assert world.child("a").calls == []  # Not while it is speaking.
+    world.report("a", READY)
+    world.report("b", READY)
+    world.report("a", IDLE)
+    assert world.child("a").calls == []  # Not inside its report.
     world.settle()
     assert world.child("a").calls == ["exit_idle"]
     assert world.child("b").calls == []
 
 
 @pytest.mark.spec("WT-08")
-def test_what_a_child_says_when_it_is_told_to_connect_is_heard(world: TargetWorld) -> None:
+def test_report_of_a_child_inside_exit_idle_is_used(world: TargetWorld) -> None:
     world.weigh(a=1)
-    world.say("a", IDLE)
+    world.report("a", IDLE)
     world.expect_reports(CONNECTING, IDLE)
     world.settle()
     world.expect_reports(CONNECTING)
 
 
 @pytest.mark.spec("WT-08")
-def test_children_that_are_idle_together_are_told_together(world: TargetWorld) -> None:
+def test_exit_idle_of_several_children_is_reported_once(world: TargetWorld) -> None:
     world.weigh(a=1, b=1)
     world.stubs.on_exit_idle = {"a": [CONNECTING, READY], "b": [READY]}
-    world.say("a", IDLE)
-    world.say("b", IDLE)
+    world.report("a", IDLE)
+    world.report("b", IDLE)
     world.expect_reports(CONNECTING, IDLE)
     world.settle()
     world.expect_reports(READY)
@@ -419,14 +419,14 @@ def test_children_that_are_idle_together_are_told_together(world: TargetWorld) -
 
 
 @pytest.mark.spec("WT-08")
-def test_a_child_that_is_idle_and_then_gone_is_not_told(world: TargetWorld) -> None:
+def test_exit_idle_is_not_called_on_a_closed_child(world: TargetWorld) -> None:
     world.weigh(a=1, b=1)
-    # Just before its time is over; then it is destroyed, and then it would be told.
-    world.clock.call_later(RETENTION_S, lambda: world.say("b", IDLE))
+    # It reports IDLE just before its retention ends; exit_idle would follow its close.
+    world.clock.call_later(RETENTION_S, lambda: world.report("b", IDLE))
     world.weigh(a=1)
     world.advance(RETENTION_S)
     world.expect_children("a")
-    world.say("a", IDLE)
+    world.report("a", IDLE)
     world.policy.close()
     world.expect_closed()
     world.settle()
@@ -437,10 +437,10 @@ def test_a_target_of_weight_0_is_never_picked(world: TargetWorld) -> None:
     world.weigh(a=0, b=1, c=0, d=1)
     world.expect_children("a", "b", "c", "d")
     for name in "abcd":
-        world.say(name, READY)
+        world.report(name, READY)
     assert world.shares(1000).keys() == {"b", "d"}
-    world.say("b", FAILURE)
-    world.say("d", FAILURE)
+    world.report("b", FAILURE)
+    world.report("d", FAILURE)
     world.expect_state(FAILURE)
     assert set(world.picks(100)) == {unavailable("b fails"), unavailable("d fails")}
     world.weigh(a=1, b=1)
@@ -448,16 +448,16 @@ def test_a_target_of_weight_0_is_never_picked(world: TargetWorld) -> None:
 
 
 # ---------------------------------------------------------------------------------------------
-# The rest
+# Forwarding, close and tracing
 
 
-def test_requests_of_children_are_passed_on(world: TargetWorld) -> None:
+def test_reresolution_requests_are_forwarded(world: TargetWorld) -> None:
     world.weigh(a=1)
     world.child("a").request_reresolution()
     assert world.reresolutions == 1
 
 
-def test_exit_idle_is_for_all_targets_and_backoff_is_reset_for_all_children(
+def test_exit_idle_reaches_all_targets_and_reset_backoff_all_children(
     world: TargetWorld,
 ) -> None:
     world.weigh(a=1, b=1, c=1)
@@ -472,22 +472,22 @@ def test_exit_idle_is_for_all_targets_and_backoff_is_reset_for_all_children(
     assert world.child("c").calls == ["reset_backoff"]
 
 
-def test_closing_closes_all_children_and_stops_all_timers(world: TargetWorld) -> None:
+def test_close_closes_all_children_and_stops_all_timers(world: TargetWorld) -> None:
     world.weigh(a=1, b=1)
-    world.say("a", IDLE)
+    world.report("a", IDLE)
     world.weigh(b=1)
-    made = list(world.stubs.made)
+    made = list(world.stubs.created)
     assert world.clock.timers_pending == 2
     world.expect_never(READY)
     world.policy.close()
     world.expect_children()
     world.expect_closed()
     for each in made:
-        each.repeats()
+        each.report_again()
     world.expect_reports()
 
 
-def test_the_life_of_a_child_is_traced(world: TargetWorld) -> None:
+def test_changes_of_children_are_traced(world: TargetWorld) -> None:
     with hits(world.trace, "weighted_target.child") as events:
         world.weigh(a=1)
         world.weigh(b=1)
@@ -505,7 +505,7 @@ def test_the_life_of_a_child_is_traced(world: TargetWorld) -> None:
 
 
 def leaves_config() -> Mapping[str, object]:
-    """The tree of A56's example, with stubs at the leaves."""
+    """The tree of the example in A56, with stubs as leaves."""
 
     def child(*localities: str) -> Mapping[str, object]:
         targets = {name: target(name) for name in localities}
@@ -527,21 +527,21 @@ EXAMPLE = [
 
 
 @pytest.mark.spec("A56-15")
-def test_in_the_example_every_leaf_gets_its_endpoint() -> None:
-    world = ChildrenWorld(PriorityFactory(), others=(WeightedTargetFactory(),))
+def test_every_leaf_gets_its_endpoint_in_the_example_of_a56() -> None:
+    world = ParentPolicyWorld(PriorityFactory(), others=(WeightedTargetFactory(),))
     world.update(*EXAMPLE, config=leaves_config())
     world.expect_children("localityA", "localityB")
-    world.say("localityA", FAILURE)
-    world.say("localityB", FAILURE)
+    world.report("localityA", FAILURE)
+    world.report("localityB", FAILURE)
     world.expect_children("localityA", "localityB", "localityC", "localityD")
     for locality, name in zip("ABCD", "abcd", strict=True):
         assert world.child(f"locality{locality}").endpoints == [(str(address(name)), ())]
 
 
 @pytest.mark.spec("A56-15")
-def test_in_the_example_rpcs_reach_the_endpoints_of_the_priority_in_use() -> None:
+def test_rpcs_use_the_endpoints_of_the_priority_in_use_in_the_example_of_a56() -> None:
     factories = (WeightedTargetFactory(), RoundRobinFactory(), PickFirstFactory())
-    world = World(PriorityFactory(), others=factories)
+    world = PolicyWorld(PriorityFactory(), others=factories)
     leaf: list[Mapping[str, object]] = [{"round_robin": {}}]
     children = {
         name: {
@@ -569,28 +569,28 @@ def test_in_the_example_rpcs_reach_the_endpoints_of_the_priority_in_use() -> Non
 
 
 @pytest.mark.spec("A56-19")
-def test_priority_and_weighted_target_split_alike() -> None:
-    """Same endpoints in, same endpoints out, and both are those of the one shared function."""
+def test_priority_and_weighted_target_split_endpoints_equally() -> None:
+    """Children of both policies get the endpoints of `split_by_child`."""
     strays = [at("x", "e"), Endpoint((address("f"),))]
     given = (at("b/y", "a"), at("a", "b"), *strays, at("a/x/y", "c"), at("b", "d"))
-    wanted = split_by_child(given)
+    expected = split_by_child(given)
     targets = TargetWorld()
     targets.weigh(endpoints=given, a=1, b=1)
-    priorities = ChildrenWorld(PriorityFactory())
+    priorities = ParentPolicyWorld(PriorityFactory())
     listed = {name: {"config": stub_config(name)} for name in "ab"}
-    priorities.stubs.inline = {"a": [FAILURE]}
+    priorities.stubs.on_update = {"a": [FAILURE]}
     priorities.update(*given, config={"children": listed, "priorities": ["a", "b"]})
     for name in "ab":
         for world in (targets, priorities):
             seen = world.child(name).updates[-1].endpoints
-            assert seen == wanted.of(name)
+            assert seen == expected.endpoints_of(name)
             assert not isinstance(seen, Status)
-            found = wanted.of(name)
+            found = expected.endpoints_of(name)
             assert not isinstance(found, Status)
             assert [path_of(each) for each in seen] == [path_of(each) for each in found]
 
 
-def test_an_error_of_the_resolver_reaches_the_children(world: TargetWorld) -> None:
+def test_resolver_error_reaches_the_children(world: TargetWorld) -> None:
     config = world.parse({"targets": {"a": target("a")}})
     world.policy.update(Update(unavailable("no such host"), config))
     assert world.child("a").updates[-1].endpoints == unavailable("no such host")

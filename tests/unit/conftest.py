@@ -1,4 +1,4 @@
-"""Packages that exist only for a test: their modules, and the metadata that names entry points."""
+"""Fixture that installs packages with entry points for one test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from proxyless import installed
+from proxyless.entry_points import clear_caches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
 
 
 class Install(Protocol):
-    """Puts a package of one module where Python looks for packages."""
+    """Installs a package of one module."""
 
     def __call__(self, name: str, entry_points: str, module: str) -> None: ...
 
 
 @pytest.fixture
 def install(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Install]:
-    """Ends with the test, as does all that was imported from there."""
+    """Undone after the test, with the modules that were imported from the packages."""
     names: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
 
         def install(name: str, entry_points: str, module: str) -> None:
-            place: Path = tmp_path_factory.mktemp(name)
-            metadata = place / f"{name}-1.0.dist-info"
+            folder: Path = tmp_path_factory.mktemp(name)
+            metadata = folder / f"{name}-1.0.dist-info"
             metadata.mkdir()
-            named = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
-            (metadata / "METADATA").write_text(named)
+            text = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+            (metadata / "METADATA").write_text(text)
             (metadata / "entry_points.txt").write_text(entry_points)
-            (place / f"{name}.py").write_text(module)
-            patch.syspath_prepend(place)
+            (folder / f"{name}.py").write_text(module)
+            patch.syspath_prepend(folder)
             names.append(name)
-            installed.forget_packages()
+            clear_caches()
 
         yield install
-    installed.forget_packages()
+    clear_caches()
     for name in names:
         sys.modules.pop(name, None)

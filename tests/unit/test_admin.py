@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.admin: whom it tells about. That it is told is in tests/interop."""
+"""Unit tests of proxyless.admin. The RPCs of CSDS are tested in tests/interop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Server:
-    """Where a server of grpcio's would stand."""
+    """A server that records its handlers."""
 
     def __init__(self) -> None:
         self.handlers: list[Any] = []
@@ -30,12 +30,12 @@ def test_csds_is_added() -> None:
     assert [handler.service_name() for handler in server.handlers] == [CSDS_SERVICE]
 
 
-async def test_clients_are_known_by_their_loop() -> None:
+async def test_xds_clients_are_listed_by_their_loop() -> None:
     stack = xds_stack_of_running_loop()
     assert xds_clients_by_loop()[asyncio.get_running_loop()] is stack.clients
 
 
-async def test_the_child_of_a_fork_says_nothing_about_its_parent(
+async def test_the_child_of_a_fork_lists_no_clients_of_its_parent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     xds_stack_of_running_loop()

@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.assembly: what is wrong with a channel is said when it is made."""
+"""Unit tests of proxyless.assembly: invalid arguments of a channel."""
 
 import logging
 import warnings
@@ -57,7 +57,7 @@ UNKNOWN, UNAVAILABLE = grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE
         ),
     ],
 )
-async def test_rpc_says_what_is_wrong_with_its_target(
+async def test_an_invalid_target_fails_its_rpcs(
     target: str | bytes, code: grpc.StatusCode, text: str
 ) -> None:
     async with proxyless.aio.insecure_channel(target) as channel:  # type: ignore[arg-type]
@@ -70,7 +70,7 @@ async def test_rpc_says_what_is_wrong_with_its_target(
 
 
 @pytest.mark.parametrize("target", [None, 5])
-def test_a_target_that_is_no_text(make: Callable[..., Any], target: object) -> None:
+def test_a_target_that_is_not_text_raises(make: Callable[..., Any], target: object) -> None:
     with pytest.raises(TypeError) as caught:
         make(target)
     assert str(caught.value) == f"target is {target!r}, wanted a string"
@@ -94,17 +94,17 @@ def test_a_bad_service_config_names_every_field(make: Callable[..., Any]) -> Non
         assert text in str(caught.value)
 
 
-def test_an_unknown_policy(make: Callable[..., Any]) -> None:
+def test_an_unknown_policy_raises(make: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match="no_such_policy"):
         make("host:80", options=[("grpc.lb_policy_name", "no_such_policy")])
 
 
-def test_an_option_of_the_wrong_type(make: Callable[..., Any]) -> None:
+def test_an_option_of_the_wrong_type_raises(make: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match=r"'grpc\.keepalive_time_ms' is 'often', wanted an integer"):
         make("host:80", options=[("grpc.keepalive_time_ms", "often")])
 
 
-def test_an_unknown_compression(make: Callable[..., Any]) -> None:
+def test_an_unknown_compression_raises(make: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match=r"'zip' is not known, wanted a grpc\.Compression"):
         make("host:80", compression="zip")
 
@@ -120,7 +120,7 @@ def test_an_unknown_compression(make: Callable[..., Any]) -> None:
         ("tls", "channel credentials are str: wanted proxyless.ssl_channel_credentials"),
     ],
 )
-def test_credentials_that_we_cannot_use(
+def test_credentials_that_are_not_supported_raise(
     maker: Callable[..., Any], credentials: object, text: str
 ) -> None:
     with pytest.raises(TypeError) as caught:
@@ -130,7 +130,7 @@ def test_credentials_that_we_cannot_use(
 
 def custom_signer() -> grpc.ChannelCredentials:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # It is experimental.
+        warnings.simplefilter("ignore")  # The function is experimental.
         made: grpc.ChannelCredentials = (
             grpc.experimental.ssl_channel_credentials_with_custom_signer(
                 private_key_sign_fn=lambda *_: b"", certificate_chain=b"chain"
@@ -172,7 +172,7 @@ def compute_engine() -> grpc.ChannelCredentials:
     ids=["custom signer", "ALTS", "compute engine"],
 )
 @pytest.mark.parametrize("is_inside", [False, True], ids=["alone", "inside a composite"])
-def test_grpcio_credentials_are_refused_with_reason_and_replacement(
+def test_grpcio_credentials_raise_with_reason_and_replacement(
     maker: Callable[..., Any],
     make_credentials: Callable[[], Any],
     reason: str,
@@ -191,7 +191,7 @@ def test_grpcio_credentials_are_refused_with_reason_and_replacement(
 # Logs
 
 
-def test_the_first_channel_of_a_process_reads_what_the_environment_says_about_logs(
+def test_the_first_channel_of_a_process_applies_the_log_settings_of_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read: list[str | None] = []
@@ -205,10 +205,10 @@ def test_the_first_channel_of_a_process_reads_what_the_environment_says_about_lo
     assert read == ["xds_client"]
 
 
-async def test_what_happens_on_a_loop_can_be_logged() -> None:
+async def test_the_stack_of_a_loop_has_a_log_trace() -> None:
     assert isinstance(assembly.stack_of_running_loop().trace, LogTrace)
 
 
-def test_the_library_is_silent_unless_it_is_asked() -> None:
+def test_the_library_logs_nothing_by_default() -> None:
     handlers = logging.getLogger("proxyless").handlers
     assert any(isinstance(each, logging.NullHandler) for each in handlers)

@@ -1,4 +1,4 @@
-"""Unit tests of proxyless.cli: what every command does when it cannot say what it wants to."""
+"""Unit tests of proxyless.cli: errors of output and arguments, which all commands share."""
 
 from __future__ import annotations
 
@@ -18,58 +18,58 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def good_file(directory: Path) -> str:
-    path = directory / "good.yaml"
+def valid_file(directory: Path) -> str:
+    path = directory / "valid.yaml"
     eds = "eds_cluster_config: {eds_config: {ads: {}}}"
     path.write_text(f'"@type": {CLUSTER}\nname: a\ntype: EDS\n{eds}\n')
     return str(path)
 
 
-def test_a_good_file_is_good(tmp_path: Path) -> None:
-    assert main(["lint", "--partial", good_file(tmp_path)]) == 0
+def test_a_valid_file_has_no_findings(tmp_path: Path) -> None:
+    assert main(["lint", "--partial", valid_file(tmp_path)]) == 0
 
 
-def test_every_command_says_what_it_is_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--help"])
     assert ended.value.code == 0
-    said = capsys.readouterr().out
-    assert all(f"    {name} " in said for name in COMMANDS)
+    printed = capsys.readouterr().out
+    assert all(f"    {name} " in printed for name in COMMANDS)
 
 
-def test_a_reader_who_has_read_enough_is_not_told_of_it(
+def test_a_closed_pipe_is_no_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As `proxyless lint mesh | head -1` does."""
+    """As with `proxyless lint mesh | head -1`."""
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
-        assert main(["lint", "--partial", good_file(tmp_path)]) == 1
+        assert main(["lint", "--partial", valid_file(tmp_path)]) == 1
     assert capsys.readouterr().err == ""
 
 
-def test_a_full_disk_is_one_line(
+def test_a_full_disk_is_an_error_of_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with open("/dev/full", "w", encoding="utf-8") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
-        assert main(["lint", "--partial", good_file(tmp_path)]) == 1
+        assert main(["lint", "--partial", valid_file(tmp_path)]) == 1
     assert capsys.readouterr().err == "proxyless: [Errno 28] No space left on device\n"
 
 
-def test_an_option_that_is_mistyped_is_told_in_the_words_of_the_command(
+def test_an_unknown_option_is_an_error_of_the_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["lint", "x", "--partical"])
     assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert said.startswith("usage: proxyless lint ")
-    assert said.endswith("proxyless lint: error: unrecognized arguments: --partical\n")
+    printed = capsys.readouterr().err
+    assert printed.startswith("usage: proxyless lint ")
+    assert printed.endswith("proxyless lint: error: unrecognized arguments: --partical\n")
 
 
-def test_an_interruption_is_one_line(
+def test_an_interruption_is_an_error_of_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupt(_parsed: argparse.Namespace) -> int:
@@ -80,7 +80,7 @@ def test_an_interruption_is_one_line(
     assert capsys.readouterr().err == "proxyless: interrupted\n"
 
 
-def test_an_interruption_while_a_command_is_imported_is_one_line(
+def test_an_interruption_while_a_command_is_imported_is_an_error_of_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupt(_name: str) -> None:
@@ -91,7 +91,7 @@ def test_an_interruption_while_a_command_is_imported_is_one_line(
     assert capsys.readouterr().err == "proxyless: interrupted\n"
 
 
-def test_nothing_is_said_where_there_is_no_output(
+def test_a_command_without_output_streams_prints_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """As with `>&-`."""
@@ -100,7 +100,7 @@ def test_nothing_is_said_where_there_is_no_output(
     sys.stdout.close()
 
 
-def test_letters_that_the_output_does_not_have_are_written_in_another_way(
+def test_characters_that_the_output_cannot_encode_are_escaped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     written = io.BytesIO()

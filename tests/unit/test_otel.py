@@ -28,9 +28,9 @@ TARGET = "dns:///orders:80"
 
 
 class Collected:
-    """A plugin, and what a reader finds of it."""
+    """A plugin, and the metrics that a reader collects from it."""
 
-    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - whatever a plugin takes
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - the arguments of the plugin
         self.reader = InMemoryMetricReader()
         self.provider = MeterProvider([self.reader])
         self.plugin = OpenTelemetryPlugin(meter_provider=self.provider, **options)
@@ -50,18 +50,19 @@ class Collected:
 
 
 def measure(plugin: OpenTelemetryPlugin, instrument: Instrument, value: int = 1) -> None:
-    """One measurement, whose labels have their own names as values."""
+    """Record one measurement whose label values are the names of the labels."""
     if instrument.kind is Kind.GAUGE:
         plugin.watch([instrument], lambda report: report(instrument, value, instrument.labels))
     else:
-        tell = plugin.count if instrument.kind is Kind.COUNTER else plugin.record
-        tell(instrument, value, instrument.labels, instrument.optional_labels)
+        record = plugin.count if instrument.kind is Kind.COUNTER else plugin.record
+        record(instrument, value, instrument.labels, instrument.optional_labels)
 
 
 # ---------------------------------------------------------------------------------------------
 # What is collected
 
 
+@pytest.mark.spec("A78-17")
 def test_by_default_the_metrics_of_rpcs_are_collected() -> None:
     collected = Collected()
     for instrument in INSTRUMENTS:
@@ -96,7 +97,7 @@ def test_a_histogram_has_its_boundaries() -> None:
     measure(collected.plugin, WRR_WEIGHTS)
     (point,) = collected.points(ATTEMPT_DURATION)
     assert tuple(point.explicit_bounds) == LATENCY_BOUNDARIES
-    # A78 names none: those of the SDK.
+    # A78 specifies none, so those of the SDK are used.
     (point,) = collected.points(WRR_WEIGHTS)
     assert tuple(point.explicit_bounds) != LATENCY_BOUNDARIES
     assert point.count == 1
@@ -111,9 +112,9 @@ def test_the_meter_has_our_name_and_version() -> None:
     assert (scope.name, scope.version) == ("proxyless", proxyless.__version__)
 
 
-def test_an_instrument_of_somebody_else_is_collected_as_it_says() -> None:
-    own = Instrument("example.picks", Kind.COUNTER, "{pick}", "", ("who",), is_default=True)
-    hidden = Instrument("example.more", Kind.COUNTER, "{pick}", "", ("who",))
+def test_an_instrument_of_an_application_is_collected_by_its_definition() -> None:
+    own = Instrument("example.picks", Kind.COUNTER, "{pick}", "", ("caller",), is_default=True)
+    hidden = Instrument("example.more", Kind.COUNTER, "{pick}", "", ("caller",))
     collected = Collected()
     measure(collected.plugin, own)
     measure(collected.plugin, hidden)
@@ -124,15 +125,15 @@ def test_an_instrument_of_somebody_else_is_collected_as_it_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "text"),
     [
         ("enable_metrics", "metric 'grpc.no' is not known, wanted one of grpc.client"),
         ("disable_metrics", "metric 'grpc.no' is not known, wanted one of grpc.client"),
         ("optional_labels", "label 'grpc.no' is not known, wanted one of grpc.lb.backend_service"),
     ],
 )
-def test_a_name_that_grpc_does_not_have_is_refused(option: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_an_unknown_name_with_the_prefix_of_grpc_raises(option: str, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
         Collected(**{option: ["grpc.no"]})
     with pytest.raises(TypeError, match="wanted a list of names"):
         Collected(**{option: "grpc.client.call.duration"})
@@ -146,7 +147,7 @@ def test_a_name_that_grpc_does_not_have_is_refused(option: str, said: str) -> No
     "optional",
     [[], ["grpc.lb.locality"], ["grpc.lb.backend_service"], list(ATTEMPT_SENT.optional_labels)],
 )
-def test_optional_labels_are_there_if_they_are_asked_for(optional: list[str]) -> None:
+def test_optional_labels_are_recorded_if_enabled(optional: list[str]) -> None:
     collected = Collected(optional_labels=optional)
     measure(collected.plugin, ATTEMPT_SENT)
     (point,) = collected.points(ATTEMPT_SENT)
@@ -154,24 +155,24 @@ def test_optional_labels_are_there_if_they_are_asked_for(optional: list[str]) ->
     assert dict(point.attributes) == {name: name for name in wanted}
 
 
-def test_a_generic_method_is_other_unless_its_filter_says_otherwise() -> None:
+def test_a_generic_method_is_other_unless_its_filter_returns_true() -> None:
     plain = OpenTelemetryPlugin()
     assert plain.label_method("/a.B/C", is_registered=False) == "other"
     assert plain.label_method("/a.B/C", is_registered=True) == "a.B/C"
-    asked: list[str] = []
+    names: list[str] = []
 
-    def is_known(name: str) -> bool:
-        asked.append(name)
+    def is_allowed(name: str) -> bool:
+        names.append(name)
         return name == "a.B/C"
 
-    filtered = OpenTelemetryPlugin(generic_method_attribute_filter=is_known)
+    filtered = OpenTelemetryPlugin(generic_method_attribute_filter=is_allowed)
     assert filtered.label_method("/a.B/C", is_registered=False) == "a.B/C"
     assert filtered.label_method("/a.B/D", is_registered=False) == "other"
     assert filtered.label_method("/a.B/D", is_registered=True) == "a.B/D"
-    assert asked == ["a.B/C", "a.B/D"]
+    assert names == ["a.B/C", "a.B/D"]
 
 
-def test_a_target_is_other_if_its_filter_says_so() -> None:
+def test_a_target_is_other_if_its_filter_returns_false() -> None:
     assert OpenTelemetryPlugin().label_target(TARGET) == TARGET
     filtered = OpenTelemetryPlugin(target_attribute_filter=lambda target: "orders" in target)
     assert filtered.label_target(TARGET) == TARGET
@@ -186,13 +187,13 @@ def test_without_a_provider_no_channel_is_measured() -> None:
     assert not choose_plugins(TARGET, [OpenTelemetryPlugin()]).active
 
 
-def test_a_channel_filter_chooses_among_channels() -> None:
+def test_a_channel_filter_selects_channels() -> None:
     plugin = Collected(channel_filter=lambda target: target.startswith("xds:")).plugin
     assert choose_plugins("xds:///orders", [plugin]).active
     assert not choose_plugins(TARGET, [plugin]).active
 
 
-def test_a_plugin_is_registered_once_and_taken_back() -> None:
+def test_a_plugin_is_registered_once_and_deregistered() -> None:
     plugin = Collected().plugin
     with plugin:
         assert choose_plugins(TARGET).plugins == (plugin,)
@@ -213,7 +214,7 @@ def test_several_plugins_may_be_registered() -> None:
 # Gauges
 
 
-def test_gauges_are_asked_for_whenever_somebody_reads() -> None:
+def test_gauges_are_observed_at_each_collection() -> None:
     collected = Collected(enable_metrics=[XDS_CONNECTED.name])
     value = 1
 
@@ -232,7 +233,7 @@ def test_gauges_are_asked_for_whenever_somebody_reads() -> None:
     assert collected.points(XDS_CONNECTED) == []
 
 
-def test_gauges_of_several_clients_are_read_together() -> None:
+def test_gauges_of_several_clients_are_collected_together() -> None:
     collected = Collected(enable_metrics=[XDS_CONNECTED.name])
 
     def watch(server: str) -> None:
@@ -254,7 +255,7 @@ def test_gauges_of_several_clients_are_read_together() -> None:
 # Imports
 
 
-def test_opentelemetry_is_imported_by_who_asks_for_it_only() -> None:
+def test_opentelemetry_is_imported_by_proxyless_otel_only() -> None:
     code = (
         "import sys, proxyless, proxyless.aio, proxyless.sync, proxyless.admin; "
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]"
@@ -263,7 +264,7 @@ def test_opentelemetry_is_imported_by_who_asks_for_it_only() -> None:
     assert proxyless.otel is sys.modules["proxyless.otel"]
 
 
-def test_without_opentelemetry_it_is_said_what_to_install() -> None:
+def test_without_opentelemetry_the_error_names_the_extra() -> None:
     code = (
         "import sys; sys.modules['opentelemetry'] = None\n"
         "import proxyless\n"
@@ -271,5 +272,5 @@ def test_without_opentelemetry_it_is_said_what_to_install() -> None:
         "except ImportError as error:\n    print(error)\n"
     )
     command = [sys.executable, "-c", code]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert said == "proxyless.otel needs opentelemetry-api: pip install 'proxyless[otel]'\n"
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert text == "proxyless.otel needs opentelemetry-api: pip install 'proxyless[otel]'\n"

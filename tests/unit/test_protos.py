@@ -20,17 +20,17 @@ def test_a_message_has_the_fields_of_envoys_api() -> None:
     assert (again.name, again.match.prefix, again.route.cluster) == ("r", "/", "c")
 
 
-def test_a_class_is_made_once() -> None:
+def test_a_class_is_created_once() -> None:
     assert message_class(ROUTE) is message_class(ROUTE)
     assert descriptor_pool_of_envoy() is descriptor_pool_of_envoy()
 
 
-def test_a_name_that_we_do_not_carry_is_a_key_error() -> None:
-    with pytest.raises(KeyError, match="nobody"):
-        message_class("envoy.nobody.v3.Nothing")
+def test_an_unknown_message_is_a_key_error() -> None:
+    with pytest.raises(KeyError, match="unknown"):
+        message_class("envoy.unknown.v3.Nothing")
 
 
-def test_the_pool_is_not_the_one_that_applications_share() -> None:
+def test_the_pool_is_not_the_default_pool() -> None:
     assert descriptor_pool_of_envoy() is not descriptor_pool.Default()
     with pytest.raises(KeyError):
         descriptor_pool.Default().FindMessageTypeByName(ROUTE)
@@ -54,7 +54,7 @@ def test_proto_json_finds_types_in_the_pool() -> None:
     assert message_class(ROUTE).FromString(packed.value).name == "r"
 
 
-def test_every_file_stands_after_those_it_imports() -> None:
+def test_every_descriptor_follows_those_it_imports() -> None:
     seen: set[str] = set()
     packed = Path(protos.__file__).with_name("descriptors.bin").read_bytes()
     files = descriptor_pb2.FileDescriptorSet.FromString(zlib.decompress(packed))
@@ -63,10 +63,10 @@ def test_every_file_stands_after_those_it_imports() -> None:
         seen.add(file.name)
 
 
-def test_a_checkout_without_descriptors_says_how_to_make_them(
+def test_missing_descriptors_raise_with_the_command_that_makes_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    # Below the pool's cache: a second pool would make classes that are not those of other tests.
+    # Called directly: a second pool would create a second set of classes.
     monkeypatch.setattr(protos, "__file__", f"{tmp_path}/__init__.py")
     with pytest.raises(RuntimeError) as raised:
         protos._read_descriptors()

@@ -14,6 +14,7 @@ from proxyless.channel.retry import TRANSPARENT_RETRIES_MAX
 from proxyless.lb import QUEUE, Complete, Drop, Fail, Picker, PickInfo, PickResult
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.wire import StreamEnd
+from proxyless.wire.messages import Unpacking
 from tests.worlds.channels import (
     UNAVAILABLE,
     UNPROCESSED,
@@ -51,7 +52,7 @@ def test_failing_picker_fails_rpcs_that_are_not_wait_for_ready() -> None:
     assert failed.status == DOWN
     assert waiting.is_running
     world.ready()
-    world.streams[0].answer()
+    world.streams[0].respond()
     assert waiting.status == OK
 
 
@@ -71,7 +72,7 @@ def test_a_subchannel_that_lost_its_connection_queues_the_pick() -> None:
     assert observer.is_running
     world.subchannel.transport = transport
     world.ready()
-    world.streams[0].answer()
+    world.streams[0].respond()
     assert observer.status == OK
 
 
@@ -168,7 +169,7 @@ def test_ended_rpc_leaves_no_timer_and_no_reference_in_the_channel() -> None:
     world.connect()
     for _ in range(100):
         world.call(timeout_s=2.0)
-        world.streams[-1].answer()
+        world.streams[-1].respond()
     assert world.channel.calls == 0
     world.clock.advance(3.0)
     assert world.clock.timers_pending == 0
@@ -189,11 +190,11 @@ def test_call_credentials_are_requested_before_selection_and_their_metadata_is_s
     picker = world.connect()
     _, observer = world.call()
     assert credentials.requests[0][:2] == ("https://test.example/pkg.Service", world.method.path)
-    assert not picker.asked
+    assert not picker.picks
     credentials.answer((("authorization", "token"),))
     assert b"authorization" in world.streams[0].block or b"token" in world.streams[0].block
-    assert picker.asked[0].metadata == (("authorization", "token"),)
-    world.streams[0].answer()
+    assert picker.picks[0].metadata == (("authorization", "token"),)
+    world.streams[0].respond()
     assert observer.status == OK
 
 
@@ -269,7 +270,7 @@ def test_tracker_is_called_for_each_attempt() -> None:
     world.report(State.READY, RecordingPicker(complete))
     _, observer = world.call()
     world.streams[0].end(UNPROCESSED)
-    world.streams[1].answer()
+    world.streams[1].respond()
     assert observer.status == OK
     assert events == ["start", "UNAVAILABLE: going away", "start", "OK"]
 
@@ -303,7 +304,7 @@ def test_failed_pick_has_the_status_of_the_picker() -> None:
     world.report(State.TRANSIENT_FAILURE, picker)
     _, observer = world.call()
     assert observer.status == DOWN
-    assert isinstance(picker.asked[0], PickInfo)
+    assert isinstance(picker.picks[0], PickInfo)
 
 
 # Exceptions in an application's own code
@@ -340,7 +341,7 @@ def test_rpc_that_cannot_be_sent_ends_and_later_ones_continue(waits_for: str) ->
     world.connect()
     assert first.status.code is StatusCode.INTERNAL
     assert first.status.details.startswith("channel raised ")
-    world.streams[-1].answer()
+    world.streams[-1].respond()
     assert second.status == OK
     assert world.channel.calls == 0
 
@@ -402,7 +403,7 @@ def test_tracker_that_raises_does_not_affect_the_rpc(when: str) -> None:
     complete = Complete(world.complete.subchannel, Tracker())
     world.report(State.READY, RecordingPicker(complete))
     _, observer = world.call()
-    world.streams[0].answer()
+    world.streams[0].respond()
     assert observer.status == OK
 
 
@@ -421,7 +422,7 @@ def test_resolver_that_cannot_be_created_fails_rpcs_and_is_retried(
     _, observer = world.call()
     world.resolve()
     world.ready()
-    world.streams[0].answer()
+    world.streams[0].respond()
     assert observer.status == OK
 
 
@@ -470,3 +471,18 @@ def test_a_closed_channel_does_not_connect() -> None:
     world.channel.request_connection()
     assert world.resolver.started == 0
     world.expect_state(State.SHUTDOWN)
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+def test_observer_chooses_unpacking_only_if_messages_may_be_compressed(encoding: str) -> None:
+    world = ChannelWorld()
+    world.connect()
+    call, observer = world.call()
+    observer.unpacking = Unpacking.ON_READ
+    world.streams[0].head(encoding)
+    assert world.streams[0].unpacking is (None if encoding == "identity" else Unpacking.ON_READ)
+    call.request_message()
+    assert world.streams[0].requests == 1
+    assert call.undelivered_end is None
+    call.cancel()
+    assert call.undelivered_end is None

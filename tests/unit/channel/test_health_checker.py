@@ -8,6 +8,7 @@ import pytest
 from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode, Trace, hits
 from proxyless.channel.credentials import OnMetadata, Withdraw
 from proxyless.wire import RequestEncoder
+from tests.worlds.fake_sockets import feed
 from tests.worlds.health_checks import (
     NOT_SERVING,
     SERVING,
@@ -15,7 +16,8 @@ from tests.worlds.health_checks import (
     channel_health,
     health_world,
 )
-from tests.worlds.subchannels import CONNECTING, FAILURE, IDLE, READY, feed, goaway, lose
+from tests.worlds.subchannels import CONNECTING, FAILURE, IDLE, READY, lose
+from tests.worlds.wire import goaway
 
 WATCH = "/grpc.health.v1.Health/Watch"
 UNIMPLEMENTED = Status(StatusCode.UNIMPLEMENTED, "no such\nmethod")
@@ -70,7 +72,7 @@ async def test_response_is_delivered_in_the_next_turn(world: HealthWorld) -> Non
     handle, watcher = world.watched()
     await world.connect(handle)
     watcher.take()
-    world.stream.respond(SERVING)
+    world.stream.send_health(SERVING)
     assert watcher.take() == []
     await world.settle()
     assert watcher.take() == [READY]
@@ -83,14 +85,14 @@ async def test_only_the_newest_health_is_delivered_when_it_flaps(world: HealthWo
     watcher.take()
     timers = world.clock.timers_pending
     for _ in range(1000):
-        world.stream.respond(SERVING)
-        world.stream.respond(NOT_SERVING)
+        world.stream.send_health(SERVING)
+        world.stream.send_health(NOT_SERVING)
     assert world.clock.timers_pending == timers + 1
     await world.settle()
     assert watcher.take() == [FAILURE]
     assert "is NOT_SERVING" in watcher.last.details
-    world.stream.respond(SERVING)
-    world.stream.respond(NOT_SERVING)
+    world.stream.send_health(SERVING)
+    world.stream.send_health(NOT_SERVING)
     await world.settle()
     assert watcher.take() == [], "it equals the last delivered state"
 
@@ -111,10 +113,10 @@ async def test_backend_that_responds_and_ends_at_once_is_retried_with_backoff(
     handle, watcher = world.watched()
     await world.connect(handle)
     for _ in range(3):
-        world.stream.respond(SERVING)
+        world.stream.send_health(SERVING)
         await world.finish()
     assert watcher.states[-1] is CONNECTING
-    world.stream.respond(SERVING)
+    world.stream.send_health(SERVING)
     await world.finish()
     assert watcher.states[-1] is FAILURE
     assert len(world.streams) == 4
@@ -134,7 +136,7 @@ async def test_a_lost_connection_ends_the_stream_and_the_next_has_its_own(
     await world.settle()
     assert first.is_ended
     assert watcher.take() == [IDLE]
-    first.respond(NOT_SERVING)
+    first.send_health(NOT_SERVING)
     await world.connect(handle)
     await world.respond(SERVING)
     assert watcher.take() == [CONNECTING, READY]

@@ -52,8 +52,8 @@ async def test_different_requests_have_separate_streams(world: HealthWorld) -> N
     await world.connect(shop)
     streams = {stream.messages[0]: stream for stream in world.streams}
     assert sorted(streams) == [b"\x0a\x04shop", b"\x0a\x05other"]
-    streams[b"\x0a\x04shop"].respond(SERVING)
-    streams[b"\x0a\x05other"].respond(NOT_SERVING)
+    streams[b"\x0a\x04shop"].send_health(SERVING)
+    streams[b"\x0a\x05other"].send_health(NOT_SERVING)
     await world.settle()
     assert (seen_shop.states[-1], seen_other.states[-1]) == (READY, FAILURE)
 
@@ -78,7 +78,7 @@ async def test_cancelled_watch_is_not_notified_and_the_connection_stays(
     watcher: list[object] = []
     cancel = handle.watch_health(lambda state, _: watcher.append(state))
     await world.settle()
-    world.stream.respond(SERVING)
+    world.stream.send_health(SERVING)
     cancel()
     await world.settle()
     assert watcher == [CONNECTING]
@@ -124,7 +124,7 @@ async def test_new_service_name_with_a_shared_checker_has_its_health_at_once(
     _, watcher = world.watched(health)
     await world.connect(other)
     for stream in tuple(world.streams):
-        stream.respond(SERVING)
+        stream.send_health(SERVING)
     await world.settle()
     watcher.take()
     health.check("two")

@@ -10,6 +10,7 @@ from proxyless.base import OK, Metadata, Status, StatusCode
 from proxyless.channel import Call, CallConfig
 from proxyless.channel.service_config import MethodConfig
 from proxyless.wire import StreamEnd
+from proxyless.wire.messages import Unpacking
 from tests.worlds.channels import CallObserver, ChannelWorld, FakeSelector
 
 ABORT = Status(StatusCode.ABORTED, "on purpose")
@@ -53,7 +54,7 @@ class Heads(CallObserver):
         self.filters_by_then.append(list(self._filters.events))
 
 
-class World(ChannelWorld):
+class InterceptedChannelWorld(ChannelWorld):
     """A channel whose RPCs are intercepted."""
 
     def __init__(self, filters: Filters) -> None:
@@ -70,53 +71,61 @@ class World(ChannelWorld):
 
 def test_rpc_continues_at_once_without_a_delay() -> None:
     filters = Filters()
-    world = World(filters)
+    world = InterceptedChannelWorld(filters)
     _, observer = world.call()
-    world.streams[0].answer()
+    world.streams[0].respond()
     assert observer.status == OK
     assert observer.messages == [b"reply"]
     assert filters.events == ["head", "end OK after head"]
 
 
+def test_observer_chooses_when_compressed_messages_are_unpacked() -> None:
+    world = InterceptedChannelWorld(Filters())
+    _, observer = world.call()
+    observer.unpacking = Unpacking.AT_END
+    world.streams[0].head("gzip")
+    assert world.streams[0].unpacking is Unpacking.AT_END
+
+
 def test_an_rpc_is_picked_for_after_the_delay() -> None:
     filters = Filters(delay_s=2.0)
-    world = World(filters)
+    world = InterceptedChannelWorld(filters)
     world.call()
     world.clock.advance(1.999)
-    assert world.picker.asked == []
+    assert world.picker.picks == []
     assert filters.events == ["delay starts"]
     world.clock.advance(0.001)
-    assert len(world.picker.asked) == 1
+    assert len(world.picker.picks) == 1
     assert filters.events == ["delay starts", "delay ends"]
     assert world.streams[0].messages == [b"request"]
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 2.0])
 def test_an_aborted_rpc_is_never_picked_for(delay_s: float) -> None:
-    world = World(Filters(delay_s, ABORT))
+    world = InterceptedChannelWorld(Filters(delay_s, ABORT))
     _, observer = world.call()
     assert observer.is_running is bool(delay_s)
     world.clock.advance(delay_s)
     assert observer.status == ABORT
-    assert world.picker.asked == []
+    assert world.picker.picks == []
     assert world.commits == 1
 
 
 def test_a_deadline_ends_a_delayed_rpc() -> None:
     filters = Filters(delay_s=60.0)
-    world = World(filters)
+    world = InterceptedChannelWorld(filters)
     _, observer = world.call(timeout_s=1.0)
     world.clock.advance(1.5)
     assert observer.status.code is StatusCode.DEADLINE_EXCEEDED
     assert filters.events == ["delay starts", "delay ends", "end DEADLINE_EXCEEDED without head"]
     world.clock.advance(120.0)
-    assert world.picker.asked == []
+    assert world.picker.picks == []
     assert len(observer.ends) == 1
 
 
 def test_a_cancelled_rpc_leaves_no_timer() -> None:
     filters = Filters(delay_s=60.0)
-    world = World(filters)
+    world = InterceptedChannelWorld(filters)
     call, observer = world.call()
     assert world.clock.timers_pending == world.timers + 1
     call.cancel()
@@ -128,7 +137,7 @@ def test_a_cancelled_rpc_leaves_no_timer() -> None:
 
 def test_filters_are_called_before_the_application() -> None:
     filters = Filters()
-    world = World(filters)
+    world = InterceptedChannelWorld(filters)
     observer = Heads(filters)
     call = _start(world, observer)
     world.streams[0].head()
@@ -141,7 +150,7 @@ def test_filters_are_called_before_the_application() -> None:
 
 def test_filters_get_that_there_was_no_head() -> None:
     filters = Filters()
-    world = World(filters)
+    world = InterceptedChannelWorld(filters)
     _, observer = world.call()
     world.streams[0].end(StreamEnd(ABORT))
     assert filters.events == ["end ABORTED without head"]
@@ -177,11 +186,13 @@ class BrokenFilters(Filters):
 @pytest.mark.parametrize("where", ["delay start", "delay end", "head", "end"])
 def test_filter_that_raises_ends_only_its_rpc(where: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR, logger="proxyless")
-    world = World(BrokenFilters(where, delay_s=2.0 if where.startswith("delay") else 0.0))
+    world = InterceptedChannelWorld(
+        BrokenFilters(where, delay_s=2.0 if where.startswith("delay") else 0.0)
+    )
     _, observer = world.call()
     world.clock.advance(2.0)
     for stream in world.streams:
-        stream.answer()
+        stream.respond()
     assert observer.status.code is StatusCode.INTERNAL
     assert "http filter raised KeyError" in observer.status.details
     assert "http filter raised" in caplog.text
@@ -190,14 +201,14 @@ def test_filter_that_raises_ends_only_its_rpc(where: str, caplog: pytest.LogCapt
 
 
 def test_delayed_rpc_ends_when_a_filter_raises_during_its_cancel() -> None:
-    world = World(BrokenFilters("delay end", delay_s=2.0))
+    world = InterceptedChannelWorld(BrokenFilters("delay end", delay_s=2.0))
     call, observer = world.call()
     call.cancel()
     assert observer.status.code is StatusCode.INTERNAL
     assert world.clock.timers_pending == world.timers
 
 
-def _start(world: World, observer: CallObserver) -> Call:
+def _start(world: InterceptedChannelWorld, observer: CallObserver) -> Call:
     call = Call(world.channel, world.method, observer, (), None, None)
     call.start_unary(b"request")
     return call

@@ -88,7 +88,7 @@ class Middle:
         return (a + b) / 2
 
 
-class World:
+class LoadReportsWorld:
     """The reports of one subchannel."""
 
     def __init__(self) -> None:
@@ -116,8 +116,8 @@ class World:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    world = World()
+def world() -> Iterator[LoadReportsWorld]:
+    world = LoadReportsWorld()
     yield world
     world.disconnect()
     assert world.clock.timers_pending == 0
@@ -127,7 +127,9 @@ def world() -> Iterator[World]:
 # Start and stop of the stream
 
 
-def test_stream_is_open_while_there_are_subscriptions_and_a_connection(world: World) -> None:
+def test_stream_is_open_while_there_are_subscriptions_and_a_connection(
+    world: LoadReportsWorld,
+) -> None:
     connection = world.connect()
     world.settle()
     assert connection.count == 0
@@ -141,7 +143,7 @@ def test_stream_is_open_while_there_are_subscriptions_and_a_connection(world: Wo
     assert connection.count == 1
 
 
-def test_subscription_before_the_connection_waits_for_it(world: World) -> None:
+def test_subscription_before_the_connection_waits_for_it(world: LoadReportsWorld) -> None:
     world.reports.subscribe(10, world.on_report)
     world.settle()
     connection = world.connect()
@@ -150,7 +152,7 @@ def test_subscription_before_the_connection_waits_for_it(world: World) -> None:
     assert world.received == [5]
 
 
-def test_each_connection_has_its_own_stream(world: World) -> None:
+def test_each_connection_has_its_own_stream(world: LoadReportsWorld) -> None:
     world.reports.subscribe(10, world.on_report)
     first = world.connect()
     world.settle()
@@ -165,7 +167,7 @@ def test_each_connection_has_its_own_stream(world: World) -> None:
     assert first.count == 1
 
 
-def test_repeated_notification_of_a_connection_changes_nothing(world: World) -> None:
+def test_repeated_notification_of_a_connection_changes_nothing(world: LoadReportsWorld) -> None:
     world.reports.subscribe(10, world.on_report)
     connection = world.connect()
     world.settle()
@@ -175,7 +177,9 @@ def test_repeated_notification_of_a_connection_changes_nothing(world: World) -> 
     assert not connection.stream.is_ended
 
 
-def test_no_stream_is_started_when_the_subscription_is_cancelled_at_once(world: World) -> None:
+def test_no_stream_is_started_when_the_subscription_is_cancelled_at_once(
+    world: LoadReportsWorld,
+) -> None:
     connection = world.connect()
     cancel = world.reports.subscribe(10, world.on_report)
     cancel()
@@ -188,7 +192,9 @@ def test_no_stream_is_started_when_the_subscription_is_cancelled_at_once(world: 
 # Intervals
 
 
-def test_shortest_interval_is_requested_and_all_listeners_are_called(world: World) -> None:
+def test_shortest_interval_is_requested_and_all_listeners_are_called(
+    world: LoadReportsWorld,
+) -> None:
     connection = world.connect()
     others: list[float] = []
     world.reports.subscribe(10, world.on_report)
@@ -200,7 +206,7 @@ def test_shortest_interval_is_requested_and_all_listeners_are_called(world: Worl
     assert world.received == others == [7]
 
 
-def test_stream_is_restarted_for_a_shorter_interval_only(world: World) -> None:
+def test_stream_is_restarted_for_a_shorter_interval_only(world: LoadReportsWorld) -> None:
     connection = world.connect()
     world.reports.subscribe(10, world.on_report)
     world.settle()
@@ -215,7 +221,7 @@ def test_stream_is_restarted_for_a_shorter_interval_only(world: World) -> None:
     assert (connection.count, connection.stream.interval_s) == (3, 10)
 
 
-def test_changes_within_one_turn_restart_the_stream_once(world: World) -> None:
+def test_changes_within_one_turn_restart_the_stream_once(world: LoadReportsWorld) -> None:
     connection = world.connect()
     cancel = world.reports.subscribe(10, world.on_report)
     world.settle()
@@ -230,7 +236,7 @@ def test_changes_within_one_turn_restart_the_stream_once(world: World) -> None:
 # Ends of the stream
 
 
-def test_stream_without_a_report_is_retried_after_a_backoff(world: World) -> None:
+def test_stream_without_a_report_is_retried_after_a_backoff(world: LoadReportsWorld) -> None:
     connection = world.connect()
     world.reports.subscribe(10, world.on_report)
     world.settle()
@@ -245,7 +251,7 @@ def test_stream_without_a_report_is_retried_after_a_backoff(world: World) -> Non
 
 @pytest.mark.parametrize("code", [StatusCode.OK, UNAVAILABLE, StatusCode.INTERNAL])
 def test_stream_with_a_report_is_retried_at_once_but_only_once(
-    world: World, code: StatusCode
+    world: LoadReportsWorld, code: StatusCode
 ) -> None:
     connection = world.connect()
     world.reports.subscribe(10, world.on_report)
@@ -267,7 +273,7 @@ def test_stream_with_a_report_is_retried_at_once_but_only_once(
 
 
 def test_stream_is_not_retried_when_it_is_unimplemented(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: LoadReportsWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     connection = world.connect()
     cancel = world.reports.subscribe(10, world.on_report)
@@ -289,7 +295,7 @@ def test_stream_is_not_retried_when_it_is_unimplemented(
     assert after.count == 1
 
 
-def test_new_connection_resets_the_backoff(world: World) -> None:
+def test_new_connection_resets_the_backoff(world: LoadReportsWorld) -> None:
     world.reports.subscribe(10, world.on_report)
     before = world.connect()
     world.settle()
@@ -303,7 +309,7 @@ def test_new_connection_resets_the_backoff(world: World) -> None:
     assert after.count == 2
 
 
-def test_unusable_connection_counts_as_a_failure(world: World) -> None:
+def test_unusable_connection_counts_as_a_failure(world: LoadReportsWorld) -> None:
     world.reports.subscribe(10, world.on_report)
     connection = world.connect(is_usable=False)
     world.settle()
@@ -312,7 +318,7 @@ def test_unusable_connection_counts_as_a_failure(world: World) -> None:
     assert connection.count == 2
 
 
-def test_an_interval_that_changes_during_a_backoff_does_not_end_it(world: World) -> None:
+def test_an_interval_that_changes_during_a_backoff_does_not_end_it(world: LoadReportsWorld) -> None:
     connection = world.connect()
     world.reports.subscribe(10, world.on_report)
     world.settle()
@@ -328,7 +334,9 @@ def test_an_interval_that_changes_during_a_backoff_does_not_end_it(world: World)
 # Reports
 
 
-def test_listener_is_not_called_after_its_subscription_is_cancelled(world: World) -> None:
+def test_listener_is_not_called_after_its_subscription_is_cancelled(
+    world: LoadReportsWorld,
+) -> None:
     connection = world.connect()
     received: list[float] = []
     cancel = world.reports.subscribe(10, world.on_report)
@@ -339,7 +347,7 @@ def test_listener_is_not_called_after_its_subscription_is_cancelled(world: World
     assert (world.received, received) == ([], [1])
 
 
-def test_listener_may_cancel_the_next_subscription(world: World) -> None:
+def test_listener_may_cancel_the_next_subscription(world: LoadReportsWorld) -> None:
     connection = world.connect()
     world.reports.subscribe(10, lambda report: cancel())
     cancel = world.reports.subscribe(10, world.on_report)
@@ -349,7 +357,7 @@ def test_listener_may_cancel_the_next_subscription(world: World) -> None:
 
 
 def test_other_listeners_are_called_when_a_load_listener_raises(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: LoadReportsWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(report: LoadReport) -> None:
         raise RuntimeError("a policy's bug")
@@ -364,7 +372,7 @@ def test_other_listeners_are_called_when_a_load_listener_raises(
 
 
 def test_report_that_cannot_be_parsed_is_ignored(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: LoadReportsWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     connection = world.connect()
     world.reports.subscribe(10, world.on_report)

@@ -22,7 +22,7 @@ from proxyless.metrics.instruments import (
 )
 from proxyless.wire import StreamEnd
 from proxyless.wire.frames import WINDOW_DEFAULT, encode_settings, encode_window_update
-from proxyless.wire.messages import PREFIX_BYTES
+from proxyless.wire.messages import PREFIX_BYTES, Unpacking
 from tests.worlds.channels import UNAVAILABLE, UNPROCESSED, ChannelWorld, RecordingPicker
 from tests.worlds.stats_plugins import TARGET, RecordingPlugin
 from tests.worlds.subchannels import CONNECTING, FAILURE
@@ -100,7 +100,7 @@ def test_an_rpc_is_one_attempt_from_its_pick_to_its_end(world: MeasuredWorld) ->
     _, observer = world.call(b"request")
     assert (world.started, world.attempts, world.calls) == (1, [], [])
     world.clock.advance(2.0)
-    world.streams[0].answer(b"reply!")
+    world.streams[0].respond(b"reply!")
     assert observer.status is OK
     assert world.attempts == [("OK", 2.0)]
     assert world.sizes == [(7, 6)]
@@ -112,7 +112,7 @@ def test_an_rpc_is_one_attempt_from_its_pick_to_its_end(world: MeasuredWorld) ->
 def test_an_attempt_ends_before_its_call(world: MeasuredWorld) -> None:
     world.connect()
     world.call()
-    world.streams[0].answer()
+    world.streams[0].respond()
     assert world.plugin.order[-1] == CALL_DURATION.name
 
 
@@ -129,7 +129,7 @@ def test_attempt_includes_the_wait_for_its_pick_and_not_the_resolution(
     world.ready()
     assert world.started == 1
     world.clock.advance(4.0)
-    world.streams[0].answer()
+    world.streams[0].respond()
     assert world.attempts == [("OK", 6.0)]
     assert world.calls == [("OK", 7.0)]
 
@@ -209,7 +209,7 @@ def test_a_compressed_response_counts_as_it_was_on_the_wire(world: MeasuredWorld
     world.connect()
     world.call()
     world.streams[0].unpacked_bytes = 90
-    world.streams[0].answer(b"x" * 100)
+    world.streams[0].respond(b"x" * 100)
     assert world.sizes == [(7, 10)]
 
 
@@ -263,7 +263,7 @@ def test_a_transparent_retry_is_another_attempt(world: MeasuredWorld) -> None:
     world.clock.advance(1.0)
     world.streams[0].end(UNPROCESSED)
     assert world.started == 2
-    world.streams[1].answer()
+    world.streams[1].respond()
     assert observer.status is OK
     assert world.attempts == [("UNAVAILABLE", 1.0), ("OK", 0.0)]
     assert world.calls == [("OK", 1.0)]
@@ -278,7 +278,7 @@ def test_each_retry_is_an_attempt_without_the_backoff_before_it() -> None:
     assert world.started == 1
     world.clock.advance(2.0)
     assert world.started == 2
-    world.streams[1].answer()
+    world.streams[1].respond()
     assert observer.status is OK
     assert [status for status, _ in world.attempts] == ["UNAVAILABLE", "OK"]
     assert world.attempts[0][1] == 1.0
@@ -292,7 +292,7 @@ def test_other_hedges_end_as_cancelled() -> None:
     _, observer = world.call()
     world.clock.advance(1.0)
     assert world.started == 2
-    world.streams[0].answer()
+    world.streams[0].respond()
     assert observer.status is OK
     assert sorted(world.attempts) == [("CANCELLED", 0.0), ("OK", 1.0)]
     world.clock.advance(10.0)
@@ -306,7 +306,7 @@ def test_hedge_that_waits_for_its_pick_ends_when_another_one_succeeds() -> None:
     world.report(CONNECTING, QUEUE_PICKER)
     world.clock.advance(1.0)
     assert world.started == 2
-    world.streams[0].answer()
+    world.streams[0].respond()
     assert sorted(world.attempts) == [("CANCELLED", 0.0), ("OK", 1.0)]
 
 
@@ -367,7 +367,7 @@ def test_an_attempt_has_the_labels_of_its_own_pick() -> None:
     world.call()
     world.streams[0].end(UNAVAILABLE)
     world.clock.advance(2.0)
-    world.streams[1].answer()
+    world.streams[1].respond()
     labels = [labels[2:] for labels, _ in world.plugin.values(ATTEMPT_DURATION)]
     # The second pick has no locality label.
     assert labels == [("UNAVAILABLE", "here", "cluster"), ("OK", "", "cluster")]
@@ -387,7 +387,7 @@ def test_rpcs_do_not_share_pick_labels(world: MeasuredWorld) -> None:
     picker = world.connect()
     world.call()
     world.call()
-    first, second = (info.attributes.get(PICK_LABELS) for info in picker.asked)
+    first, second = (info.attributes.get(PICK_LABELS) for info in picker.picks)
     assert first is not second
     assert world.method.plain_info.attributes.get(PICK_LABELS) is None
 
@@ -401,6 +401,12 @@ def test_methods_of_the_stream_are_forwarded_to_the_wire(world: MeasuredWorld) -
         act()
         held.append(stream.is_held)
     assert held == [True, False]
+    stream.head("gzip")
+    assert stream.unpacking is Unpacking.AT_ONCE
+    call.request_message()
+    assert (stream.requests, call.undelivered_end) == (1, None)
+    stream.undelivered_end = UNAVAILABLE
+    assert call.undelivered_end is UNAVAILABLE
     writable: list[bool] = []
     for stream.is_writable in (True, False):
         writable.append(call.is_writable)

@@ -10,21 +10,20 @@ from proxyless.base import OK, BackoffPolicy, State, Status, parse_address
 from proxyless.channel.subchannel_options import SubchannelOptions
 from proxyless.transport import ClientTls, KeepaliveConfig, PeerCertificate, TransportOptions
 from proxyless.wire import Limits
+from tests.worlds.fake_sockets import FakeSocket, feed
 from tests.worlds.subchannels import (
     ADDRESS,
     CONNECTING,
     FAILURE,
     IDLE,
     READY,
-    NowhereSocket,
     SubchannelWorld,
     Watcher,
-    feed,
-    goaway,
     lose,
     start_call,
     subchannel_world,
 )
+from tests.worlds.wire import goaway
 
 if TYPE_CHECKING:
     from proxyless.lb.api import Subchannel
@@ -443,7 +442,7 @@ async def test_closing_the_pool_ends_everything(world: SubchannelWorld) -> None:
     await world.failed(failing)
     transport = going.transport
     assert transport is not None
-    feed(transport, goaway(last_stream_id=1))
+    feed(transport, goaway(1))
     released.release()
     seen.take()
     await world.pool.aclose()
@@ -505,7 +504,7 @@ async def test_connection_is_aborted_when_the_peer_does_not_close_it(
     monkeypatch.setattr("proxyless.channel.pool.CLOSE_TIMEOUT_S", 0.0)
     transport = await world.connected(world.acquire())
     socket = transport._socket
-    assert isinstance(socket, NowhereSocket)
+    assert isinstance(socket, FakeSocket)
     socket.is_stuck = True
     await world.pool.aclose()
     assert socket.is_closing()

@@ -102,7 +102,7 @@ def test_a_retry_sends_the_same_messages_again_after_its_backoff() -> None:
     assert again.messages == [b"one", b"two"]
     assert again.is_half_closed
     assert b"grpc-previous-rpc-attempts\x011" in again.block
-    again.answer()
+    again.respond()
     assert observer.status == OK
     assert observer.messages == [b"reply"]
 
@@ -148,7 +148,7 @@ def test_transparent_retries_do_not_count_as_attempts() -> None:
     world.streams[1].end(UNAVAILABLE)
     world.clock.advance(2.0)
     assert b"grpc-previous-rpc-attempts\x011" in world.streams[2].block
-    world.streams[2].answer()
+    world.streams[2].respond()
     assert observer.status == OK
 
 
@@ -239,7 +239,7 @@ def test_a_hedged_rpc_fails_after_as_many_picks_as_it_has_attempts() -> None:
     _, observer = world.call()
     world.clock.advance(0.0)
     assert observer.status == FAILING
-    assert len(picker.asked) == 3
+    assert len(picker.picks) == 3
 
 
 def test_a_pick_that_fails_leaves_the_attempts_in_flight() -> None:
@@ -326,7 +326,7 @@ def test_a_transparent_retry_takes_no_token() -> None:
     world.streams[-1].end(UNPROCESSED)
     assert tokens_left(world) == 9.0
     world.clock.advance(2.0)
-    world.streams[-1].answer()
+    world.streams[-1].respond()
     assert observer.status == OK
     assert tokens_left(world) == 9.5
 
@@ -366,7 +366,7 @@ def test_throttling_stops_retries_until_enough_rpcs_succeed(successes: int) -> N
             world.streams[-1].end(UNAVAILABLE)
     for _ in range(successes):
         world.call()
-        world.streams[-1].answer()
+        world.streams[-1].respond()
     before = len(world.streams)
     world.call()
     world.streams[-1].end(UNAVAILABLE)

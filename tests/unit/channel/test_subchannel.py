@@ -11,6 +11,7 @@ from proxyless.channel.connection import SLOWED_OPTIONS_MAX, KeepaliveTimes
 from proxyless.channel.subchannel_options import SubchannelOptions
 from proxyless.transport import KeepaliveConfig, TransportOptions
 from proxyless.wire import ErrorCode
+from tests.worlds.fake_sockets import feed
 from tests.worlds.subchannels import (
     CONNECTING,
     FAILURE,
@@ -18,12 +19,11 @@ from tests.worlds.subchannels import (
     READY,
     SHUTDOWN,
     SubchannelWorld,
-    feed,
-    goaway,
     lose,
     start_call,
     subchannel_world,
 )
+from tests.worlds.wire import goaway
 
 REFUSED = Status(StatusCode.UNAVAILABLE, "10.0.0.1:80: connection refused")
 GONE = Status(StatusCode.UNAVAILABLE, "connection lost: closed by peer")
@@ -96,7 +96,7 @@ async def test_next_connections_ping_half_as_often_after_too_many_pings(
     options = with_keepalive(10)
     handle = world.acquire(options=options)
     transport = await world.connected(handle)
-    feed(transport, goaway(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings"))
+    feed(transport, goaway(0, ErrorCode.ENHANCE_YOUR_CALM, b"too_many_pings"))
     await world.settle()
     again = await world.request(handle)
     assert again.options.keepalive.time_s == 20
@@ -118,7 +118,7 @@ async def test_another_goaway_does_not_slow_keepalive_down(
     world: SubchannelWorld, code: ErrorCode, text: str
 ) -> None:
     handle = world.acquire(options=with_keepalive(10))
-    feed(await world.connected(handle), goaway(code, text))
+    feed(await world.connected(handle), goaway(0, code, text.encode()))
     assert (await world.request(handle)).options.keepalive.time_s == 10
 
 
@@ -200,7 +200,7 @@ async def test_a_connection_under_way_does_not_disturb_the_next_one(
     handle, watcher = world.watched()
     old = await world.connected(handle)
     call = start_call(old)
-    feed(old, goaway(last_stream_id=1))
+    feed(old, goaway(1))
     new = await world.connected(handle)
     watcher.take()
     # The old connection ends later.

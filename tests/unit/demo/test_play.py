@@ -10,7 +10,7 @@ import pytest
 from proxyless.demo.play import CHECK_S, Player
 from proxyless.demo.story import WINDOW_S, Observation, Step, served_by
 from proxyless.sim.loop import START_S, SimLoop
-from tests.unit.demo.test_story import RecordingStage
+from tests.worlds.demo_stages import RecordingStage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator, Sequence

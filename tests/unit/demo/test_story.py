@@ -19,6 +19,7 @@ from proxyless.demo.story import (
     summarize,
 )
 from proxyless.demo.traffic import Rpc
+from tests.worlds.demo_stages import RecordingStage
 
 WELL = Observation(
     served=frozenset({"a1", "a2"}),
@@ -80,35 +81,6 @@ def test_speed_shortens_steps_down_to_their_minimum() -> None:
 
 def test_steps_are_shown_for_less_than_half_a_minute_in_total() -> None:
     assert sum(hold_s_at(step, 1.0) for step in STORY) < 30.0
-
-
-class RecordingStage:
-    """A stage that only records its actions."""
-
-    def __init__(self) -> None:
-        self.done: list[str] = []
-
-    async def kill(self, zone: str) -> None:
-        self.done.append(f"kill {zone}")
-
-    async def revive(self, zone: str) -> None:
-        self.done.append(f"revive {zone}")
-
-    def move_session_endpoint(self) -> str:
-        self.done.append("move")
-        return "a1"
-
-    def route_to(self, cluster: str, *, is_late: bool = False) -> None:
-        self.done.append(f"route to {cluster}{', late' if is_late else ''}")
-
-    def release(self) -> None:
-        self.done.append("release")
-
-    async def stop_control_plane(self) -> None:
-        self.done.append("stop")
-
-    async def start_control_plane(self) -> None:
-        self.done.append("start")
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,11 @@ def test_cookies_of_a_head_are_taken_before_the_observer_is_called(
     assert world.session.cookies.choose("/a/b", lambda: 0.0)[0] == (("cookie", f"s={ENDPOINT}"),)
 
 
+def test_observer_chooses_when_compressed_messages_are_unpacked(world: FrontSessionWorld) -> None:
+    assert world.call.observer.choose_unpacking() is Unpacking.ON_READ
+    assert world.observer.calls == [("choose_unpacking", None)]
+
+
 def test_trailers_set_cookies_if_the_response_is_trailers_only(world: FrontSessionWorld) -> None:
     end = StreamEnd(Status(StatusCode.NOT_FOUND, "no"), SET)
     world.call.observer.on_end(end)

@@ -150,7 +150,7 @@ def test_notes_are_joined_without_empty_ones() -> None:
 # Policies
 
 
-class World:
+class DescribedPolicyWorld:
     """One policy and its parent."""
 
     def __init__(self, factory: PolicyFactory) -> None:
@@ -178,7 +178,7 @@ def shape(node: LbNode) -> Any:  # noqa: ANN401 - a tree of tuples
 
 
 def test_pick_first_describes_the_addresses_of_its_pass() -> None:
-    world = World(PickFirstFactory())
+    world = DescribedPolicyWorld(PickFirstFactory())
     world.update(PickFirstConfig(), "a", "b")
     world.become("a", State.CONNECTING, State.TRANSIENT_FAILURE)
     world.become("b", State.CONNECTING)
@@ -194,7 +194,7 @@ def test_pick_first_describes_the_addresses_of_its_pass() -> None:
 
 
 def test_pick_first_describes_how_to_connect_when_idle() -> None:
-    world = World(PickFirstFactory())
+    world = DescribedPolicyWorld(PickFirstFactory())
     world.update(PickFirstConfig(), "a")
     world.become("a", State.CONNECTING, State.READY, State.IDLE)
     node = world.describe()
@@ -203,7 +203,7 @@ def test_pick_first_describes_how_to_connect_when_idle() -> None:
 
 
 def test_round_robin_describes_and_counts_its_endpoints() -> None:
-    world = World(RoundRobinFactory())
+    world = DescribedPolicyWorld(RoundRobinFactory())
     world.update(RoundRobinConfig(), "a", "b")
     world.become("a", State.CONNECTING, State.READY)
     world.become("b", State.CONNECTING, State.TRANSIENT_FAILURE)
@@ -218,7 +218,7 @@ def test_round_robin_describes_and_counts_its_endpoints() -> None:
 
 
 def test_least_request_describes_requests_in_flight() -> None:
-    world = World(LeastRequestFactory())
+    world = DescribedPolicyWorld(LeastRequestFactory())
     world.update(LeastRequestConfig(), "a")
     world.become("a", State.CONNECTING, State.READY)
     world.helper.picker.pick(PickInfo("/s/m")).tracker.on_start()  # type: ignore[union-attr]
@@ -226,7 +226,7 @@ def test_least_request_describes_requests_in_flight() -> None:
 
 
 def test_ring_hash_describes_endpoints_that_are_not_connected() -> None:
-    world = World(RingHashFactory())
+    world = DescribedPolicyWorld(RingHashFactory())
     world.update(RingHashConfig(), "a", "b")
     details = [(child.state, child.detail) for child in world.describe().children]
     assert details == [("IDLE", "weight 1")] * 2
@@ -241,7 +241,7 @@ def at(path: str, name: str) -> Endpoint:
 
 
 def test_priority_describes_the_choice_and_the_failover_timer() -> None:
-    world = World(PriorityFactory())
+    world = DescribedPolicyWorld(PriorityFactory())
     world.update(priorities("p0", "p1"), at("p0", "a"), at("p1", "b"))
     world.helper.clock.advance(2.8)
     node = world.describe()
@@ -253,7 +253,7 @@ def test_priority_describes_the_choice_and_the_failover_timer() -> None:
 
 
 def test_priority_describes_a_child_whose_failover_timer_fired() -> None:
-    world = World(PriorityFactory())
+    world = DescribedPolicyWorld(PriorityFactory())
     world.update(priorities("p0", "p1"), at("p0", "a"), at("p1", "b"))
     world.become("a", State.CONNECTING)
     world.helper.clock.advance(10.0)
@@ -265,7 +265,7 @@ def test_priority_describes_a_child_whose_failover_timer_fired() -> None:
 
 
 def test_priority_describes_the_remaining_retention_time() -> None:
-    world = World(PriorityFactory())
+    world = DescribedPolicyWorld(PriorityFactory())
     world.update(priorities("p0"), at("p0", "a"))
     world.become("a", State.CONNECTING, State.READY)
     world.update(priorities("p1"), at("p1", "b"))
@@ -277,7 +277,7 @@ def test_priority_describes_the_remaining_retention_time() -> None:
 
 
 def test_weighted_target_describes_weights() -> None:
-    world = World(WeightedTargetFactory())
+    world = DescribedPolicyWorld(WeightedTargetFactory())
     targets = {"x": TargetConfig(3, ROUND_ROBIN), "y": TargetConfig(0, ROUND_ROBIN)}
     world.update(WeightedTargetConfig(targets), at("x", "a"), at("y", "b"))
     x, y = world.describe().children
@@ -338,7 +338,7 @@ def test_policy_describes_the_state_that_it_reported(kind: str, data: st.DataObj
     errors = ValidationErrors()
     config = factory.parse_config(CONFIGS[kind], errors, registry)
     assert errors.ok
-    world = World(factory)
+    world = DescribedPolicyWorld(factory)
     world.update(config, "a", "b")
     for _ in range(data.draw(st.integers(1, 20))):
         take_any_step(world, config, data)
@@ -351,7 +351,7 @@ def test_policy_describes_the_state_that_it_reported(kind: str, data: st.DataObj
     world.policy.close()
 
 
-def take_any_step(world: World, config: object, data: st.DataObject) -> None:
+def take_any_step(world: DescribedPolicyWorld, config: object, data: st.DataObject) -> None:
     changes: list[tuple[Any, State]] = [
         (each, state)
         for each in world.helper.connections

@@ -17,8 +17,8 @@ from proxyless.lb.forwarding import ForwardingHelper, ForwardingSubchannel, join
 from proxyless.lb.orca import LoadReport
 from proxyless.lb.pickers import QUEUE_PICKER
 from proxyless.lb.policies.pick_first import PickFirstFactory, PickFirstPolicy
+from proxyless.testing import ANY_RPC
 from tests.worlds.policies import (
-    ANY_RPC,
     CONNECTING,
     FAILURE,
     READY,

@@ -6,7 +6,8 @@ from proxyless.base import EMPTY_ATTRIBUTES, OK, Status, StatusCode
 from proxyless.lb.api import QUEUE, Complete, Fail, Picker, PickInfo, PickResult
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker, IdlePicker, SubchannelPicker
 from proxyless.lb.policies.pick_first import PickFirstFactory
-from tests.worlds.policies import ANY_RPC, PolicyWorld, address
+from proxyless.testing import ANY_RPC
+from tests.worlds.policies import PolicyWorld, address
 
 UNAVAILABLE = Status(StatusCode.UNAVAILABLE, "nothing works")
 

@@ -128,7 +128,7 @@ async def test_each_address_is_an_endpoint_in_the_order_of_the_answer(
     resolver.start()
     await settle()
     assert world.network.queries == [(NAME, 80)]
-    await world.network.answer("10.0.0.2:80", "[2001:db8::1]:80", "10.0.0.1:80")
+    await world.network.respond("10.0.0.2:80", "[2001:db8::1]:80", "10.0.0.1:80")
     assert world.listener.addresses == [["10.0.0.2:80", "[2001:db8::1]:80", "10.0.0.1:80"]]
     [result] = world.listener.results
     assert result.service_config is None
@@ -196,7 +196,7 @@ async def test_an_answer_without_addresses_is_a_failure(world: ResolverWorld) ->
     resolver = create(world)
     resolver.start()
     await settle()
-    await world.network.answer()
+    await world.network.respond()
     assert world.listener.failures == [f'UNAVAILABLE: dns name "{NAME}:80": name has no address']
     await world.advance(1.0)
     assert len(world.network.queries) == 2
@@ -219,7 +219,7 @@ async def answered(world: ResolverWorld) -> Resolver:
     resolver = create(world)
     resolver.start()
     await settle()
-    await world.network.answer("10.0.0.1:80")
+    await world.network.respond("10.0.0.1:80")
     return resolver
 
 
@@ -234,7 +234,7 @@ async def test_requests_are_granted_once_per_floor(world: ResolverWorld) -> None
         await world.advance(0.01)
     assert [event.fields["reason"] for event in looked_up] == ["re-resolution requested"]
     with hits(world.trace, "dns.answer"):
-        await world.network.answer("10.0.0.2:80")
+        await world.network.respond("10.0.0.2:80")
     await world.advance(1000)
     assert world.listener.addresses == [["10.0.0.1:80"], ["10.0.0.2:80"]]
     assert len(world.network.queries) == 2, "both requests were answered by one look-up"
@@ -269,7 +269,7 @@ async def test_a_request_during_a_look_up_is_answered_by_it(world: ResolverWorld
     resolver.request_reresolution()
     await settle()
     resolver.request_reresolution()
-    await world.network.answer("10.0.0.1:80")
+    await world.network.respond("10.0.0.1:80")
     await world.advance(1000)
     assert len(world.network.queries) == 1
     resolver.close()
@@ -283,7 +283,7 @@ async def test_a_refresh_comes_by_itself_at_its_interval(world: ResolverWorld) -
         assert len(world.network.queries) == number - 1
         await world.advance(0.01)
         assert len(world.network.queries) == number
-        await world.network.answer(f"10.0.0.{number}:80")
+        await world.network.respond(f"10.0.0.{number}:80")
     assert world.listener.addresses[-1] == ["10.0.0.4:80"]
     resolver.close()
 
@@ -303,7 +303,7 @@ async def test_failures_are_retried_with_growing_delays_until_one_succeeds(
         assert len(world.network.queries) == number
         await world.advance(0.01)
         assert len(world.network.queries) == number + 1
-    await world.network.answer("10.0.0.1:80")
+    await world.network.respond("10.0.0.1:80")
     assert world.listener.failures == [FAILURE] * 4
     assert world.listener.addresses == [["10.0.0.1:80"]]
     await world.advance(30)
@@ -378,7 +378,7 @@ async def test_look_up_fails_after_the_timeout(world: ResolverWorld) -> None:
     assert world.listener.failures == [f'UNAVAILABLE: dns name "{NAME}:80": no answer within 120 s']
     assert world.network.under_way == []
     await world.advance(1)
-    await world.network.answer("10.0.0.1:80")
+    await world.network.respond("10.0.0.1:80")
     assert world.listener.addresses == [["10.0.0.1:80"]]
     assert world.network.under_way_max == 1
     resolver.close()
@@ -390,7 +390,7 @@ async def test_look_up_has_no_timeout_when_the_option_is_zero(world: ResolverWor
     resolver.start()
     await world.advance(1_000_000)
     assert (world.listener.results, world.clock.timers_pending) == ([], 0)
-    await world.network.answer("10.0.0.1:80")
+    await world.network.respond("10.0.0.1:80")
     assert world.listener.addresses == [["10.0.0.1:80"]]
     resolver.close()
 
@@ -408,7 +408,7 @@ async def test_result_that_cannot_be_used_is_looked_up_again_after_a_backoff(
     await world.advance(0.01)
     assert len(world.network.queries) == 2
     world.listener.reply = OK
-    await world.network.answer("10.0.0.1:80")
+    await world.network.respond("10.0.0.1:80")
     await world.advance(1000)
     assert len(world.network.queries) == 2
     resolver.close()
@@ -421,7 +421,7 @@ async def test_listener_may_request_reresolution_inside_on_result(world: Resolve
     resolver.start()
     await settle()
     for number in (1, 2, 3):
-        await world.network.answer(f"10.0.0.{number}:80")
+        await world.network.respond(f"10.0.0.{number}:80")
         assert len(world.network.queries) == number + 1
     assert world.network.under_way_max == 1
     resolver.close()
@@ -467,11 +467,11 @@ async def test_listener_that_raises_is_called_again_after_a_backoff(world: Resol
     world.listener.react = react
     resolver.start()
     await settle()
-    await world.network.answer("10.0.0.1:80")
+    await world.network.respond("10.0.0.1:80")
     assert raised == [error], "the exception goes to the loop"
     world.listener.react = lambda: None
     await world.advance(1)
-    await world.network.answer("10.0.0.1:80")
+    await world.network.respond("10.0.0.1:80")
     assert len(world.listener.results) == 2
     resolver.close()
 

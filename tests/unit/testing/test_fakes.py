@@ -4,6 +4,7 @@ import pytest
 
 from proxyless.base import EMPTY_ATTRIBUTES, OK, Endpoint, IpAddress, State, Status, StatusCode
 from proxyless.lb import Complete, FailPicker, LoadReport, SubchannelPicker, Update
+from proxyless.lb.description import describe_policy
 from proxyless.lb.policies.round_robin import RoundRobinConfig, RoundRobinFactory
 from proxyless.testing import ConformanceError, FakeHelper, FakeSubchannel, Rule, address
 
@@ -138,6 +139,22 @@ def test_waiting_rpcs_are_picked_with_each_report(helper: FakeHelper) -> None:
     with pytest.raises(ConformanceError, match="which is IDLE") as caught:
         helper.update_state(READY, SubchannelPicker(Complete(subchannel)))
     assert caught.value.rule is Rule.READY_PICKS
+
+
+def test_requests_of_idle_connections_are_recorded_in_order(helper: FakeHelper) -> None:
+    first, second = (watch(helper, name, []) for name in "ab")
+    helper.connection("b").become(State.CONNECTING)
+    for subchannel in (second, first, first):
+        subchannel.request_connection()
+    assert helper.requests == [address("a"), address("a")]
+
+
+def test_children_of_the_registry_are_described(helper: FakeHelper) -> None:
+    factory = helper.context.registry.find("round_robin")
+    assert factory is not None
+    child = factory.create(helper)
+    child.update(Update((Endpoint((address("a"),)),), RoundRobinConfig()))
+    assert describe_policy(child, "round_robin").state == "CONNECTING"
 
 
 def test_second_release_raises_conformance_error(helper: FakeHelper) -> None:

@@ -6,7 +6,6 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import TypeVar
 
 import pytest
@@ -21,29 +20,13 @@ from proxyless.transport import (
     TransportOptions,
 )
 from tests.certificates import CertificateAuthority
-from tests.worlds.fake_sockets import ADDRESS, FakeSocket, feed, turn
+from tests.worlds.fake_sockets import ADDRESS, FakeSocket, FakeTls, feed, turn
 from tests.worlds.wire import goaway, settings
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 AUTHORITY = CertificateAuthority()
 ROOTS = AUTHORITY.certificate_pem
 TLS = ClientTls(root_certificates=ROOTS)
-
-
-class FakeTls:
-    """The used part of `ssl.SSLObject`."""
-
-    # Names are checked during the handshake, which is over.
-    context = SimpleNamespace(check_hostname=False)
-
-    def __init__(self, alpn: str | None) -> None:
-        self._alpn = alpn
-
-    def selected_alpn_protocol(self) -> str | None:
-        return self._alpn
-
-    def getpeercert(self, binary_form: bool = False) -> object:
-        return b"der" if binary_form else {"subjectAltName": (("URI", "spiffe://a/b"),)}
 
 
 @dataclass
@@ -103,7 +86,7 @@ class FakeNetwork:
 
 
 @dataclass
-class World:
+class ConnectorWorld:
     """A connector on a network, and the calls of `on_unusable`."""
 
     network: FakeNetwork
@@ -136,7 +119,7 @@ class World:
 
 
 async def test_connection_is_returned_after_the_peers_settings() -> None:
-    world = World(FakeNetwork())
+    world = ConnectorWorld(FakeNetwork())
     transport = await world.connect()
     assert isinstance(transport, ClientTransport)
     assert transport.is_usable
@@ -147,7 +130,7 @@ async def test_connection_is_returned_after_the_peers_settings() -> None:
 
 
 async def test_connect_waits_for_the_peers_settings() -> None:
-    world = World(FakeNetwork(first_bytes=b""))
+    world = ConnectorWorld(FakeNetwork(first_bytes=b""))
     attempt = asyncio.ensure_future(world.connect())
     await turn()
     await turn()
@@ -191,7 +174,7 @@ ERRORS: dict[str, tuple[Exception, str]] = {
 
 @pytest.mark.parametrize(("error", "text"), ERRORS.values(), ids=ERRORS)
 async def test_error_becomes_a_status_with_address_and_cause(error: Exception, text: str) -> None:
-    status = await World(FakeNetwork(error=error)).connect()
+    status = await ConnectorWorld(FakeNetwork(error=error)).connect()
     assert isinstance(status, Status)
     assert status.code is StatusCode.UNAVAILABLE
     assert status.details.startswith(f"{ADDRESS}: {text}")
@@ -199,17 +182,21 @@ async def test_error_becomes_a_status_with_address_and_cause(error: Exception, t
 
 async def test_other_exceptions_are_raised() -> None:
     with pytest.raises(ZeroDivisionError):
-        await World(FakeNetwork(error=ZeroDivisionError())).connect()
+        await ConnectorWorld(FakeNetwork(error=ZeroDivisionError())).connect()
 
 
 async def test_connect_fails_after_the_timeout() -> None:
     hurry = TransportOptions(connect_timeout_s=0.0)
-    await World(FakeNetwork(never_connects=True)).expect_refused("no connection within 0 s", hurry)
-    await World(FakeNetwork(first_bytes=b"")).expect_refused("no connection within 0 s", hurry)
+    await ConnectorWorld(FakeNetwork(never_connects=True)).expect_refused(
+        "no connection within 0 s", hurry
+    )
+    await ConnectorWorld(FakeNetwork(first_bytes=b"")).expect_refused(
+        "no connection within 0 s", hurry
+    )
 
 
 async def test_cancelling_aborts_the_connection() -> None:
-    world = World(FakeNetwork(first_bytes=b""))
+    world = ConnectorWorld(FakeNetwork(first_bytes=b""))
     attempt = asyncio.ensure_future(world.connect())
     await turn()
     attempt.cancel()
@@ -221,12 +208,12 @@ async def test_cancelling_aborts_the_connection() -> None:
 
 async def test_peer_without_http2_is_refused() -> None:
     text = "peer broke HTTP/2: peer answered 'HTTP/1.1 200 OK': it speaks HTTP/1, wanted HTTP/2"
-    await World(FakeNetwork(first_bytes=b"HTTP/1.1 200 OK\r\n\r\n")).expect_refused(text)
+    await ConnectorWorld(FakeNetwork(first_bytes=b"HTTP/1.1 200 OK\r\n\r\n")).expect_refused(text)
 
 
 async def test_peer_that_sends_settings_and_closes_is_refused() -> None:
     first_bytes = settings() + goaway(0, 0, b"bye")
-    await World(FakeNetwork(first_bytes=first_bytes)).expect_refused(
+    await ConnectorWorld(FakeNetwork(first_bytes=first_bytes)).expect_refused(
         "peer is going away: NO_ERROR: bye"
     )
 
@@ -245,7 +232,7 @@ async def test_peer_that_sends_settings_and_closes_is_refused() -> None:
 async def test_the_options_override_the_name_of_the_target(
     override: str | None, name: str | None, checked: str | None
 ) -> None:
-    world = World(FakeNetwork())
+    world = ConnectorWorld(FakeNetwork())
     tls = ClientTls(root_certificates=ROOTS, server_name=override)
     transport = await world.connect(TransportOptions(tls=tls), name=name)
     assert isinstance(transport, ClientTransport)
@@ -257,7 +244,7 @@ async def test_the_options_override_the_name_of_the_target(
 async def test_a_peer_without_http2_in_its_tls_is_refused() -> None:
     network = FakeNetwork(alpn="http/1.1")
     text = "TLS: peer negotiated 'http/1.1' by ALPN, wanted 'h2'"
-    await World(network).expect_refused(text, TransportOptions(tls=TLS))
+    await ConnectorWorld(network).expect_refused(text, TransportOptions(tls=TLS))
 
 
 async def test_a_check_of_the_peer_may_refuse_it() -> None:
@@ -265,13 +252,13 @@ async def test_a_check_of_the_peer_may_refuse_it() -> None:
         return f"not {peer.uris}"
 
     tls = ClientTls(root_certificates=ROOTS, check_peer=check_peer)
-    await World(FakeNetwork()).expect_refused(
+    await ConnectorWorld(FakeNetwork()).expect_refused(
         "TLS: not ('spiffe://a/b',)", TransportOptions(tls=tls)
     )
 
 
 async def test_connect_fails_before_anything_is_sent_when_certificates_are_not_usable() -> None:
-    world = World(FakeNetwork())
+    world = ConnectorWorld(FakeNetwork())
     tls = ClientTls(root_certificates=b"")
     status = await world.connect(TransportOptions(tls=tls))
     assert isinstance(status, Status)
@@ -280,7 +267,7 @@ async def test_connect_fails_before_anything_is_sent_when_certificates_are_not_u
 
 
 async def test_empty_server_name_overrides_the_name_of_the_target() -> None:
-    world = World(FakeNetwork())
+    world = ConnectorWorld(FakeNetwork())
     tls = ClientTls(root_certificates=ROOTS, server_name="", is_name_checked=False)
     transport = await world.connect(TransportOptions(tls=tls), name="target.test")
     assert isinstance(transport, ClientTransport)
@@ -298,7 +285,7 @@ async def test_error_mentions_the_client_certificate_when_the_peer_closes_after_
     certificate, key = AUTHORITY.issue(["client"], client=True) if chain else (None, None)
     tls = ClientTls(root_certificates=ROOTS, certificate_chain=certificate, private_key=key)
     first_bytes = goaway(0, 0, b"bye")
-    world = World(FakeNetwork(first_bytes=first_bytes))
+    world = ConnectorWorld(FakeNetwork(first_bytes=first_bytes))
     status = await world.connect(TransportOptions(tls=tls))
     assert isinstance(status, Status)
     assert status.details.endswith(f", after a TLS handshake in which {shown} was sent")
@@ -317,7 +304,7 @@ class FixedSource:
 
 
 async def test_source_is_read_for_each_connection() -> None:
-    world = World(FakeNetwork())
+    world = ConnectorWorld(FakeNetwork())
     tls = ClientTls(root_certificates=ROOTS, server_name="first")
     source = FixedSource([tls, replace(tls, server_name="second"), None])
     for _ in range(3):
@@ -333,7 +320,7 @@ async def test_source_is_read_for_each_connection() -> None:
 
 
 async def test_connect_fails_before_anything_is_sent_when_the_source_has_an_error() -> None:
-    world = World(FakeNetwork())
+    world = ConnectorWorld(FakeNetwork())
     source = FixedSource([Status(StatusCode.UNAVAILABLE, "no certificates yet")])
     status = await world.connect(TransportOptions(tls=TLS, tls_source=source))
     assert status == Status(StatusCode.UNAVAILABLE, f"{ADDRESS}: no certificates yet")
@@ -342,7 +329,7 @@ async def test_connect_fails_before_anything_is_sent_when_the_source_has_an_erro
 
 @pytest.mark.parametrize("has_answer", [True, False])
 async def test_other_options_apply_only_when_the_source_returns_none(has_answer: bool) -> None:
-    world = World(FakeNetwork())
+    world = ConnectorWorld(FakeNetwork())
     source = FixedSource([TLS if has_answer else None])
     options = TransportOptions(is_local_only=True, tls_source=source)
     outcome = await world.connect(options, address=IpAddress("192.0.2.1", 1))
@@ -371,7 +358,7 @@ async def test_other_options_apply_only_when_the_source_returns_none(has_answer:
 async def test_local_only_allows_addresses_of_this_machine(
     address: Address, is_local: bool
 ) -> None:
-    world = World(FakeNetwork())
+    world = ConnectorWorld(FakeNetwork())
     outcome = await world.connect(TransportOptions(is_local_only=True), address=address)
     if isinstance(outcome, ClientTransport):
         outcome.close()

@@ -9,8 +9,20 @@ from proxyless.base import Status, StatusCode
 from proxyless.transport.pump import READ_BUFFER_BYTES, WRITE_BUFFER_BYTES
 from proxyless.wire import ErrorCode
 from proxyless.wire import frames as kinds
+from proxyless.wire.limits import FRAMES_PER_TURN_MAX
 from tests.worlds.fake_sockets import BLOCK, ClientTransportWorld, turn
-from tests.worlds.wire import PREFACE, CallRecorder, answer, data, ping, settings, settings_ack
+from tests.worlds.wire import (
+    HEAD,
+    PREFACE,
+    CallRecorder,
+    answer,
+    data,
+    headers,
+    ping,
+    prefixed,
+    settings,
+    settings_ack,
+)
 
 LOST = Status(StatusCode.UNAVAILABLE, "the test drops it")
 
@@ -119,6 +131,39 @@ async def test_call_opened_during_a_read_is_sent_with_its_output() -> None:
     world.take_frames()
     world.peer_sends(answer(1, b"reply"), ping())
     assert kinds_of(world) == [[kinds.HEADERS, kinds.DATA, kinds.PING]]
+
+
+async def test_frames_of_a_large_read_are_handled_in_turns() -> None:
+    world = ClientTransportWorld()
+    call = open_call(world)
+    world.peer_sends(headers(1, HEAD), data(1, prefixed(b"")) * 3 * FRAMES_PER_TURN_MAX)
+    assert call.count("message") == FRAMES_PER_TURN_MAX - 1
+    paused = [world.socket.is_reading_paused]
+    world.clock.advance(0)
+    paused.append(world.socket.is_reading_paused)
+    assert call.count("message") == 3 * FRAMES_PER_TURN_MAX
+    assert paused == [True, False]
+
+
+async def test_frames_that_wait_for_their_turn_are_dropped_with_the_connection() -> None:
+    world = ClientTransportWorld()
+    call = open_call(world)
+    world.peer_sends(headers(1, HEAD), data(1, prefixed(b"")) * 2 * FRAMES_PER_TURN_MAX)
+    world.transport.abort(LOST)
+    call.expect_end(StatusCode.UNAVAILABLE)
+    handled = call.count("message")
+    world.clock.advance(0)
+    assert call.count("message") == handled
+
+
+async def test_flood_that_waits_for_its_turn_ends_the_connection() -> None:
+    world = ClientTransportWorld()
+    call = open_call(world)
+    world.peer_sends(headers(1, HEAD), data(1, prefixed(b"")) * 2500, ping() * 1100)
+    call.expect_open()
+    world.clock.advance(0)
+    assert world.socket.is_closed
+    call.expect_end(StatusCode.UNAVAILABLE, "flood of PING")
 
 
 async def test_only_data_waits_while_the_socket_is_full() -> None:

@@ -111,7 +111,7 @@ class Client(SocketEnd):
             self.peer_sends(data(stream_id, b"", end=True))
 
 
-class World:
+class ServerTransportWorld:
     """A server with one method, and clients of it."""
 
     def __init__(self, method: Method, limits: Limits | None = None) -> None:
@@ -124,15 +124,15 @@ class World:
         return Client(self.network.listeners[0], announce=announce)
 
 
-Open = Callable[..., World]
+Open = Callable[..., ServerTransportWorld]
 
 
 @pytest.fixture
 async def open_world() -> AsyncIterator[Open]:
-    worlds: list[World] = []
+    worlds: list[ServerTransportWorld] = []
 
-    def open_world(method: Method, limits: Limits | None = None) -> World:
-        worlds.append(World(method, limits))
+    def open_world(method: Method, limits: Limits | None = None) -> ServerTransportWorld:
+        worlds.append(ServerTransportWorld(method, limits))
         return worlds[-1]
 
     yield open_world

@@ -1,8 +1,10 @@
 """Unit tests of proxyless.transport.tls: handshakes in memory."""
 
+import gc
 import os
 import ssl
 import tempfile
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,14 +12,19 @@ import pytest
 
 from proxyless.transport.spiffe import TrustBundles
 from proxyless.transport.tls import (
+    CONTEXTS_MAX,
+    CONTEXTS_WITH_KEY_MAX,
     ClientTls,
     PeerCertificate,
     check_identity,
     check_roots,
     client_context,
+    drop_identity,
+    identity_digest,
     refuse_name,
     refuse_peer,
 )
+from proxyless.transport.tls_sessions import TlsSessions
 from tests import certificates
 from tests.certificates import CertificateAuthority, server_context
 
@@ -197,12 +204,71 @@ def test_invalid_bytes_inside_a_root_are_an_error() -> None:
         check_roots(head + b"\n\xc5\x91" + rest)
 
 
-def test_identity_is_not_usable_on_a_read_only_file_system(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def refuse_file(*_: object, **__: object) -> tuple[int, str]:
+    raise PermissionError(13, "Permission denied")
+
+
+def test_identity_is_not_usable_without_memory_files_and_directories(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
-    with pytest.raises(ValueError, match=r"chain and key are not usable: .*No such file"):
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    monkeypatch.setattr(tempfile, "mkstemp", refuse_file)
+    with pytest.raises(ValueError, match=r"chain and key are not usable: .*Permission denied"):
         check_identity(*CLIENT)
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux")
+def test_identity_is_usable_when_no_directory_is_writable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "mkstemp", refuse_file)
+    check_identity(*CLIENT)
+
+
+def make_identity() -> tuple[bytes, bytes]:
+    return AUTHORITY.issue(["fresh.test"], client=True)
+
+
+def test_dropped_identity_is_not_kept_by_the_cache() -> None:
+    old, other, sessions = make_identity(), make_identity(), TlsSessions()
+    resuming = replace(tls(identity=old), sessions=sessions)
+    kept = client_context(tls(identity=other))
+    contexts = [weakref.ref(client_context(tls(identity=old)))]
+    client, server = shake_hands(client_context(resuming), server_context(*SERVER))
+    server.write(b"x")
+    client.read(1)
+    sessions.keep(client)
+    contexts.append(weakref.ref(client.context))
+    assert len(sessions) == 1
+    del client, server
+    drop_identity(identity_digest(*old))
+    gc.collect()
+    assert [each() for each in contexts] == [None, None]
+    assert len(sessions) == 0
+    assert client_context(tls(identity=other)) is kept
+
+
+def test_contexts_with_a_key_are_few() -> None:
+    first = tls(identity=make_identity())
+    context = weakref.ref(client_context(first))
+    without_key = client_context(tls())
+    for _ in range(CONTEXTS_WITH_KEY_MAX - 1):
+        client_context(tls(identity=make_identity()))
+        # A context that is used stays.
+        assert client_context(first) is context()
+    for _ in range(CONTEXTS_WITH_KEY_MAX):
+        client_context(tls(identity=make_identity()))
+    gc.collect()
+    assert context() is None
+    assert client_context(tls()) is without_key
+
+
+def test_contexts_are_bounded() -> None:
+    first = ClientTls(root_certificates=AUTHORITY.certificate_pem + b"# first")
+    context = weakref.ref(client_context(first))
+    for number in range(CONTEXTS_MAX):
+        comment = f"# {number}".encode()
+        client_context(ClientTls(root_certificates=AUTHORITY.certificate_pem + comment))
+    gc.collect()
+    assert context() is None
 
 
 # Secrets
@@ -211,7 +277,8 @@ def test_identity_is_not_usable_on_a_read_only_file_system(
 def test_key_is_left_neither_on_disk_nor_in_a_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.delattr(os, "memfd_create", raising=False)
     client_context(tls(identity=AUTHORITY.issue(["fresh.test"], client=True)))
     with pytest.raises(ValueError, match="not usable"):
         check_identity(CLIENT[0], SERVER[1])

@@ -14,8 +14,7 @@ from proxyless.transport import ClientTls, ClientTransport, Connector, Transport
 from proxyless.transport.pump import READ_BUFFER_BYTES
 from proxyless.transport.tunnel import find_route
 from tests.certificates import CertificateAuthority
-from tests.unit.transport.test_connector import FakeTls
-from tests.worlds.fake_sockets import FakeSocket, feed, turn
+from tests.worlds.fake_sockets import FakeSocket, FakeTls, feed, turn
 from tests.worlds.wire import PREFACE, settings
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from proxyless.wire.stream import TRANSITIONS, HalfState, Stream
+from proxyless.wire.stream import Stream
+from proxyless.wire.stream_states import TRANSITIONS, HalfState
 
 Change = tuple[str, HalfState, HalfState]
 

@@ -15,7 +15,7 @@ from proxyless.wire import (
     compress,
 )
 from proxyless.wire import frames as kinds
-from proxyless.wire.stream import HalfState
+from proxyless.wire.stream_states import HalfState
 from tests.worlds.wire import (
     HEAD,
     OK_TRAILERS,

@@ -13,6 +13,7 @@ from proxyless.wire.flow import (
     SendQueue,
     choose_window_target,
 )
+from proxyless.wire.turns import Turns
 from tests.worlds.wire import (
     END_STREAM,
     HEAD,
@@ -169,7 +170,7 @@ def test_a_queue_does_not_copy() -> None:
 
 def outbound() -> tuple[Outbound, list[str]]:
     calls: list[str] = []
-    return Outbound(lambda: calls.append("output")), calls
+    return Outbound(lambda: calls.append("output"), Turns()), calls
 
 
 def test_output_is_announced_once_until_it_is_taken() -> None:
@@ -186,7 +187,7 @@ def test_output_is_announced_once_until_it_is_taken() -> None:
 
 def test_an_owner_may_take_output_as_soon_as_it_is_announced() -> None:
     taken: list[bytes] = []
-    out = Outbound(lambda: taken.append(out.take_output()))
+    out = Outbound(lambda: taken.append(out.take_output()), Turns())
     out.emit(b"a")
     out.send_data(1, b"b")
     assert taken == [b"a", b"b"]
@@ -369,12 +370,11 @@ def test_the_queue_of_a_cancelled_stream_is_dropped() -> None:
 
 
 def test_a_listener_may_cancel_a_stream_that_is_next_to_send() -> None:
-    server = RawServer()
+    server = RawServer(announce=((kinds.INITIAL_WINDOW_SIZE, 1 << 20),))
     streaming(server, size=65_600)
     streaming(server, size=100)
     first, second = server.calls
     first.hooks["writable"] = lambda _: second.stream.cancel()
-    server.send(window_update(1, 1 << 20))
     server.read_output()
     server.send(window_update(0, 1 << 20))
     sent = server.read_output()

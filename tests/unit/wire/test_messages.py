@@ -197,16 +197,17 @@ def test_held_messages_come_out_in_order(messages: list[bytes], cuts: list[int])
 
 
 @given(MESSAGES, st.binary(min_size=1, max_size=40), st.integers(1, 44))
-def test_held_messages_are_partial_if_the_last_is_incomplete(
+def test_held_messages_are_partial_if_the_first_is_incomplete(
     messages: list[bytes], last: bytes, missing: int
 ) -> None:
     whole = b"".join(prefixed(message) for message in messages)
     held = HeldMessages(MAX, whole)
     cut = prefixed(last)[: max(1, 5 + len(last) - missing)]
-    before = held.is_partial
     held.add(cut)
-    assert (before, held.is_partial) == (False, True)
+    assert held.is_partial is not bool(messages)
+    assert held.has_message is bool(messages)
     assert take_all(held) == [(0, message) for message in messages]
+    assert (held.has_message, held.is_partial) == (False, True)
     assert held.take_rest() == cut
 
 

@@ -7,7 +7,7 @@ import pytest
 from proxyless.base import Status, StatusCode
 from proxyless.wire import ENCODINGS, ErrorCode, Limits, UsageError, compress
 from proxyless.wire import frames as kinds
-from proxyless.wire.stream import TRANSITIONS, HalfState
+from proxyless.wire.stream_states import TRANSITIONS, HalfState
 from tests.unit.wire import stream_histories as histories
 from tests.worlds.wire import (
     HEAD,

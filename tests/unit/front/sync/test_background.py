@@ -1,5 +1,6 @@
 """Unit tests of proxyless.front.sync.background, with real threads."""
 
+import asyncio
 from collections.abc import Iterator
 from queue import SimpleQueue
 from threading import Barrier, Event, Thread, current_thread
@@ -158,6 +159,57 @@ def test_a_background_that_is_not_usable_is_replaced(monkeypatch: pytest.MonkeyP
     second = shared_background()
     assert second is not first
     second.stop()
+
+
+# Exit
+
+
+def test_tasks_have_ended_when_the_loop_is_closed() -> None:
+    background, tasks = Background(), list[asyncio.Task[None]]()
+
+    async def wait_for_ever() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    def start() -> None:
+        tasks.append(asyncio.get_running_loop().create_task(wait_for_ever()))
+
+    background.call(start)
+    background.stop()
+    background._thread.join(PATIENCE_S)
+    assert tasks[0].cancelled()
+
+
+def test_finalization_wakes_a_loop_that_still_runs(
+    background: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wake, woken = module._FinalWake(), Event()
+    monkeypatch.setattr(module, "_final_wake", wake)
+    monkeypatch.setattr(module, "_do_nothing", woken.set)
+    background.call(background.wake_at_finalization)
+    assert not woken.is_set()
+    wake.__del__()  # As at finalization.
+    assert woken.wait(PATIENCE_S)
+    [(reader, writer)] = wake._sockets
+    background.call(lambda: background._loop.remove_reader(reader))
+    wake._sockets.clear()
+    reader.close()
+    writer.close()
+
+
+def test_a_background_that_is_started_at_exit_is_woken_at_finalization(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wake = module._FinalWake()
+    monkeypatch.setattr(module, "_current", None)
+    monkeypatch.setattr(module, "_final_wake", wake)
+    background = shared_background()
+    background.call(lambda: None)
+    [(reader, writer)] = wake._sockets
+    background.call(lambda: background._loop.remove_reader(reader))
+    wake._sockets.clear()
+    reader.close()
+    writer.close()
+    background.stop()
 
 
 # Callbacks

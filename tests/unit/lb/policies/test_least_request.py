@@ -11,8 +11,8 @@ from proxyless.lb.policies.least_request import (
     LeastRequestFactory,
     LeastRequestPicker,
 )
-from proxyless.testing import check_policy
-from tests.worlds.policies import ANY_RPC, CONNECTING, READY, PolicyWorld, ScriptedSubchannel
+from proxyless.testing import ANY_RPC, check_policy
+from tests.worlds.policies import CONNECTING, READY, PolicyWorld, ScriptedSubchannel
 
 
 class End:

@@ -9,15 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from proxyless.base import hits
 from proxyless.lb.policies.round_robin import RoundRobinFactory
-from tests.worlds.policies import (
-    CHANGES,
-    CONNECTING,
-    FAILURE,
-    IDLE,
-    READY,
-    Name,
-    PolicyWorld,
-)
+from proxyless.testing.fakes import CHANGES
+from tests.worlds.policies import CONNECTING, FAILURE, IDLE, READY, Name, PolicyWorld
 
 # The maximum time that removed endpoints take RPCs.
 RETENTION_S = 30

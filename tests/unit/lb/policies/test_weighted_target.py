@@ -24,8 +24,9 @@ from proxyless.lb.policies.weighted_target import (
     combine,
     parse_config,
 )
+from proxyless.testing import ANY_RPC
 from tests.worlds.child_policies import ParentPolicyWorld, stub_config
-from tests.worlds.policies import ANY_RPC, CONNECTING, FAILURE, IDLE, READY, unavailable
+from tests.worlds.policies import CONNECTING, FAILURE, IDLE, READY, unavailable
 
 REGISTRY = PolicyRegistry([PickFirstFactory()])
 

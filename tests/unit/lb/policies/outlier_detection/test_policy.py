@@ -16,15 +16,9 @@ from proxyless.lb.policies.outlier_detection.policy import (
     OutlierDetectionPolicy,
 )
 from proxyless.lb.policies.round_robin import RoundRobinFactory
-from tests.worlds.policies import (
-    ANY_RPC,
-    CHANGES,
-    READY,
-    Name,
-    PolicyWorld,
-    address,
-    unavailable,
-)
+from proxyless.testing import ANY_RPC
+from proxyless.testing.fakes import CHANGES
+from tests.worlds.policies import READY, Name, PolicyWorld, address, unavailable
 
 ON = {
     "failurePercentageEjection": {"threshold": 50, "minimumHosts": 1, "requestVolume": 3},

@@ -76,7 +76,7 @@ class Children:
     def __init__(self, child_type: type[StubChild] = StubChild) -> None:
         self.world = PolicyWorld(PickFirstFactory())
         self.reports: list[tuple[StubChild, State]] = []
-        self.list = EndpointList(self.world, child_type, self._on_report)
+        self.list = EndpointList(self.world.helper, child_type, self._on_report)
 
     def _on_report(self, child: StubChild, before: State) -> None:
         self.reports.append((child, before))

@@ -14,7 +14,8 @@ from proxyless.lb.policies.pick_first.happy_eyeballs import (
     Signal,
     order_addresses,
 )
-from tests.worlds.policies import CHANGES, CONNECTING, FAILURE, IDLE, READY, address, endpoint
+from proxyless.testing.fakes import CHANGES
+from tests.worlds.policies import CONNECTING, FAILURE, IDLE, READY, address, endpoint
 
 
 class Model:

@@ -19,16 +19,9 @@ from proxyless.base import EMPTY_ATTRIBUTES, OK, State, Status, hits
 from proxyless.lb.attributes import HEALTH_WATCH
 from proxyless.lb.policies.pick_first import PickFirstFactory, PickFirstPolicy
 from proxyless.lb.policies.pick_first.policy import Phase
-from tests.worlds.policies import (
-    ANY_RPC,
-    CHANGES,
-    CONNECTING,
-    FAILURE,
-    IDLE,
-    READY,
-    Name,
-    PolicyWorld,
-)
+from proxyless.testing import ANY_RPC
+from proxyless.testing.fakes import CHANGES
+from tests.worlds.policies import CONNECTING, FAILURE, IDLE, READY, Name, PolicyWorld
 
 
 @pytest.fixture
@@ -297,7 +290,9 @@ class AnyHistory(RuleBasedStateMachine):
         world = self.world
         if not self.listed or world.state not in {CONNECTING, FAILURE}:
             return
-        in_progress = [each for each in world.subchannels if each.state is CONNECTING or each.is_requested]
+        in_progress = [
+            each for each in world.subchannels if each.state is CONNECTING or each.is_requested
+        ]
         in_backoff = [each for each in world.subchannels if each.state is FAILURE]
         is_any_ready = any(each.state is READY for each in world.subchannels)
         # A shared connection is not selected only while an earlier address is attempted.

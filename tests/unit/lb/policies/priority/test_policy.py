@@ -9,16 +9,12 @@ from proxyless.base import State, ValidationErrors, hits
 from proxyless.lb import PolicyRegistry
 from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.priority import PriorityConfig, PriorityFactory
+from proxyless.lb.policies.priority.choice import ChildView, Create, Reason, Use, choose
 from proxyless.lb.policies.priority.policy import (
     CHILD_POLICY_CACHE,
     FAILOVER_TIMEOUT_S,
     KEEPS_CONNECTING,
-    ChildView,
-    Create,
-    Reason,
     Switches,
-    Use,
-    choose,
     parse_config,
     read_switches,
 )

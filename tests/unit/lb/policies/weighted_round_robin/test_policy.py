@@ -13,8 +13,8 @@ from proxyless.lb.policies.weighted_round_robin import (
     WeightedRoundRobinFactory,
 )
 from proxyless.lb.policies.weighted_round_robin.policy import EndpointWeight, compute_weight
-from proxyless.testing import FakeHelper, address, check_policy
-from tests.worlds.policies import ANY_RPC, CONNECTING, READY, PolicyWorld
+from proxyless.testing import ANY_RPC, FakeHelper, address, check_policy
+from tests.worlds.policies import CONNECTING, READY, PolicyWorld
 
 CONFIG = WeightedRoundRobinConfig(blackout_period_s=10, weight_expiration_period_s=60)
 ANY_FLOAT = st.floats(width=64)

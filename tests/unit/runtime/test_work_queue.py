@@ -1,0 +1,144 @@
+"""WorkQueue: jobs run in slices of `UNITS_PER_TURN`, and waiting jobs take turns."""
+
+import pytest
+
+from proxyless.runtime import UNLIMITED_WORK, VirtualClock, WorkQueue
+from proxyless.runtime.work_queue import UNITS_PER_TURN
+
+# Four steps per turn.
+UNITS = UNITS_PER_TURN // 4
+
+
+class RecordedJob:
+    """A job of some steps, which are recorded with its name."""
+
+    def __init__(self, name: str, steps: int, log: list[str]) -> None:
+        self._name = name
+        self._left = steps
+        self._log = log
+
+    def step(self) -> bool:
+        self._left -= 1
+        self._log.append(self._name)
+        return self._left > 0
+
+
+class WorkQueueWorld:
+    """A queue on a virtual clock, and the steps that ran."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.queue = WorkQueue(self.clock)
+        self._log: list[str] = []
+
+    def job(self, name: str, steps: int) -> RecordedJob:
+        return RecordedJob(name, steps, self._log)
+
+    def take_log(self) -> str:
+        text = "".join(self._log)
+        self._log.clear()
+        return text
+
+
+@pytest.fixture
+def world() -> WorkQueueWorld:
+    return WorkQueueWorld()
+
+
+def test_short_job_runs_at_once(world: WorkQueueWorld) -> None:
+    world.queue.run(world.job("a", 4), UNITS)
+    assert world.take_log() == "aaaa"
+    world.clock.advance(0)
+    assert world.take_log() == ""
+    assert world.clock.timers_pending == 0
+
+
+def test_long_job_continues_in_the_next_turns(world: WorkQueueWorld) -> None:
+    job = world.job("a", 10)
+    world.queue.run(job, UNITS)
+    assert world.take_log() == "aaaa"
+    assert world.queue.is_waiting(job)
+    world.clock.advance(0)
+    assert world.take_log() == "aaaaaa"
+    assert not world.queue.is_waiting(job)
+
+
+def test_waiting_jobs_take_turns(world: WorkQueueWorld) -> None:
+    world.queue.run(world.job("a", 9), UNITS)
+    world.queue.run(world.job("b", 2), UNITS)
+    world.queue.run(world.job("c", 2), UNITS)
+    assert world.take_log() == "aaaa"
+    world.clock.advance(0)
+    assert world.take_log() == "abcabcaaa"
+
+
+def test_waiting_job_is_not_queued_twice(world: WorkQueueWorld) -> None:
+    job = world.job("a", 5)
+    world.queue.run(job, UNITS)
+    world.queue.run(job, UNITS)
+    world.clock.advance(0)
+    assert world.take_log() == "aaaaa"
+
+
+def test_cancelled_job_runs_no_further_step(world: WorkQueueWorld) -> None:
+    job = world.job("a", 9)
+    world.queue.run(job, UNITS)
+    world.queue.cancel(job)
+    world.queue.cancel(job)
+    world.clock.advance(0)
+    assert world.take_log() == "aaaa"
+
+
+def test_charged_units_are_not_available_in_the_same_turn(world: WorkQueueWorld) -> None:
+    world.queue.charge(3 * UNITS)
+    world.queue.run(world.job("a", 3), UNITS)
+    assert world.take_log() == "a"
+    world.clock.advance(0)
+    assert world.take_log() == "aa"
+
+
+def test_background_job_gets_the_rest_and_at_least_one_step(world: WorkQueueWorld) -> None:
+    world.queue.run(world.job("a", 12), UNITS)
+    world.queue.run_in_background(world.job("b", 3), UNITS)
+    assert world.take_log() == "aaaa"
+    world.clock.advance(0)
+    assert world.take_log() == "baaa" + "baaa" + "baa"
+
+
+def test_background_job_runs_at_once_when_nothing_waits(world: WorkQueueWorld) -> None:
+    world.queue.run_in_background(world.job("b", 2), UNITS)
+    assert world.take_log() == "bb"
+
+
+def test_action_without_limit_runs_jobs_to_their_end(world: WorkQueueWorld) -> None:
+    world.queue.charge(UNITS_PER_TURN)
+    world.queue.run_at_once(lambda: world.queue.run(world.job("a", 20), UNITS))
+    assert world.take_log() == "a" * 20
+    world.queue.run(world.job("b", 1), UNITS)
+    assert world.take_log() == ""
+
+
+def test_job_that_raises_ends_and_others_continue(world: WorkQueueWorld) -> None:
+    class BrokenJob:
+        def step(self) -> bool:
+            raise ValueError("broken")
+
+    world.queue.charge(UNITS_PER_TURN)
+    world.queue.run(BrokenJob(), UNITS)
+    world.queue.run(world.job("a", 2), UNITS)
+    with pytest.raises(ValueError, match="broken"):
+        world.clock.advance(0)
+    world.clock.advance(0)
+    assert world.take_log() == "aa"
+
+
+def test_unlimited_work_runs_jobs_to_their_end(world: WorkQueueWorld) -> None:
+    job = world.job("a", 1000)
+    UNLIMITED_WORK.run(job, UNITS)
+    assert len(world.take_log()) == 1000
+    assert not UNLIMITED_WORK.is_waiting(job)
+    UNLIMITED_WORK.run_in_background(world.job("b", 2), UNITS)
+    UNLIMITED_WORK.charge(UNITS_PER_TURN)
+    UNLIMITED_WORK.cancel(job)
+    UNLIMITED_WORK.run_at_once(lambda: UNLIMITED_WORK.run(world.job("c", 1), UNITS))
+    assert world.take_log() == "bbc"

@@ -1,0 +1,28 @@
+"""grpcio server with our admin services."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import grpc
+import grpc.aio
+
+from proxyless import admin
+from tests.interop.drop_in import stop_server
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@asynccontextmanager
+async def admin_port() -> AsyncIterator[str]:
+    """Run the server; its `stop` waits for the handlers of all grpcio servers of this loop."""
+    server = grpc.aio.server()
+    admin.add_servicers(server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await stop_server(server)
