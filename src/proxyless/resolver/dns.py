@@ -26,6 +26,7 @@ from proxyless.resolver.api import Resolver, ResolverContext, ResolverListener, 
 from proxyless.resolver.static import StaticResolver
 from proxyless.resolver.target import Target, encode_host_port, naming_target, parse_host_port
 from proxyless.runtime import IDLE_TIMER, Timer
+from proxyless.runtime.tasks import create_owned_task
 
 # Channel options. Those that begin with "grpc." are grpcio's, with grpcio's defaults.
 FLOOR_OPTION: Final = "grpc.dns_min_time_between_resolutions_ms"
@@ -235,8 +236,10 @@ class DnsResolver:
     def _start_look_up(self, now_s: float, reason: Reason) -> None:
         self._context.trace.emit("dns.look_up", host=self._host, reason=reason.value)
         self._history = History(began_s=now_s, is_under_way=True)
-        self._task = asyncio.get_running_loop().create_task(
-            self._context.network.resolve(self._host, self._port), name=f"look up {self._host}"
+        self._task = create_owned_task(
+            asyncio.get_running_loop(),
+            self._context.network.resolve(self._host, self._port),
+            name=f"look up {self._host}",
         )
         self._task.add_done_callback(self._on_done)
         self._act()

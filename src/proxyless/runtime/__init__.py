@@ -8,8 +8,12 @@ virtual     VirtualClock, which a test advances
 deadlines   DeadlineQueue: any number of deadlines on one timer
 rand        Random, seeded by the system or by a test
 network     Network and Listener; AsyncioNetwork on real sockets
+lookups     LookupThreads: names are resolved in threads, of which slow names hold only a part
+daemon_threads  DaemonThreads: thread pool for calls that may never return
+tasks       create_owned_task
 forks       call_after_fork_in_child
 soon        Soon and SoonQueue: run an action once, in the next turn of the loop
+work_queue  WorkQueue: runs long work in slices, one per turn of the loop
 logs        LogTrace: events in the standard library's logs; GRPC_VERBOSITY and GRPC_TRACE
 """
 
@@ -22,6 +26,7 @@ from proxyless.runtime.logs import LogTrace, apply_environment
 from proxyless.runtime.network import AsyncioNetwork, Listener, Network
 from proxyless.runtime.rand import Random, seeded_random, system_random
 from proxyless.runtime.soon import Soon, SoonQueue
+from proxyless.runtime.work_queue import UNLIMITED_WORK, Job, Work, WorkQueue
 
 if TYPE_CHECKING:
     from proxyless.runtime.virtual import VirtualClock
@@ -30,9 +35,11 @@ else:
 
 __all__ = [
     "IDLE_TIMER",
+    "UNLIMITED_WORK",
     "AsyncioNetwork",
     "Clock",
     "DeadlineQueue",
+    "Job",
     "Listener",
     "LogTrace",
     "LoopClock",
@@ -42,6 +49,8 @@ __all__ = [
     "SoonQueue",
     "Timer",
     "VirtualClock",
+    "Work",
+    "WorkQueue",
     "apply_environment",
     "seeded_random",
     "system_random",

@@ -10,9 +10,14 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Final, Protocol, TypeVar
+from contextlib import suppress
+from copy import copy
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from proxyless.base import Address, IpAddress, UnixAddress
+
+if TYPE_CHECKING:
+    from proxyless.runtime.lookups import Answer
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -99,6 +104,16 @@ class AsyncioNetwork:
         name = None if tls is None else _name_to_check(address, tls, server_hostname)
         shutdown_timeout_s = None if tls is None else _TLS_SHUTDOWN_TIMEOUT_S
         match address:
+            case IpAddress(host, port) if "%" in host:
+                # The loops look up an address with a zone in their executor, which may be full.
+                sock = await _connect_zoned(loop, host, port)
+                return await loop.create_connection(
+                    protocol_factory,
+                    sock=sock,
+                    ssl=tls,
+                    server_hostname=name,
+                    ssl_shutdown_timeout=shutdown_timeout_s,
+                )
             case IpAddress(host, port):
                 # asyncio and uvloop set TCP_NODELAY, as the contract tests check.
                 return await loop.create_connection(
@@ -165,13 +180,40 @@ class AsyncioNetwork:
                 return _ServerListener(server, address)
 
     async def resolve(self, host: str, port: int) -> list[IpAddress]:
-        loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except UnicodeError:  # Raised by the IDNA codec before the look-up.
-            raise socket.gaierror(socket.EAI_NONAME, f"host {host!r} is not a valid name") from None
-        addresses = (IpAddress(str(sockaddr[0]), port) for *_, sockaddr in found)
-        return list(dict.fromkeys(addresses))
+            return [IpAddress(host, port)]
+        except ValueError:
+            pass  # Not a literal address.
+        from proxyless.runtime.lookups import lookup_threads  # noqa: PLC0415 - not for literals
+
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[list[IpAddress]] = loop.create_future()
+
+        def on_answer(answer: "Answer") -> None:
+            # In the thread of the look-up: addresses are checked, and there may be many.
+            found: list[IpAddress] | OSError
+            if isinstance(answer, OSError):
+                found = answer
+            else:
+                found = [IpAddress(each, port) for each in answer]
+            with suppress(RuntimeError):  # The loop is closed.
+                loop.call_soon_threadsafe(_set_result, result, found)
+
+        cancel = lookup_threads().look_up(host, on_answer)
+        # Not `finally`: at exit a coroutine ends while threads may hold the lock for ever.
+        result.add_done_callback(lambda _: cancel())
+        return await result
+
+
+def _set_result(
+    result: "asyncio.Future[list[IpAddress]]", found: list[IpAddress] | OSError
+) -> None:
+    if result.done():
+        return
+    if isinstance(found, OSError):
+        result.set_exception(copy(found))  # Other callers raise the same error.
+    else:
+        result.set_result(found)
 
 
 class _ServerListener:
@@ -219,12 +261,27 @@ def _check_name(peer: str, tls: ssl.SSLContext, server_hostname: str | None) -> 
         raise ValueError(f"tls to {peer} has no server_hostname, wanted one to check")
 
 
+async def _connect_zoned(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
+    """A connected socket. The literal is parsed by the system, without a look-up."""
+    flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+    [(family, *_, sockaddr)] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    return await _connect_socket(loop, family, sockaddr)
+
+
 async def _connect_unix(loop: asyncio.AbstractEventLoop, path: str) -> socket.socket:
     """A connected socket. uvloop itself supports no abstract names and truncates long paths."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    return await _connect_socket(loop, socket.AF_UNIX, path)
+
+
+async def _connect_socket(
+    loop: asyncio.AbstractEventLoop,
+    family: socket.AddressFamily,
+    address: Any,  # noqa: ANN401 - a socket address
+) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
-        await loop.sock_connect(sock, path)
+        await loop.sock_connect(sock, address)
     except BaseException:
         sock.close()
         raise

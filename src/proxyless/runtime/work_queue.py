@@ -1,0 +1,156 @@
+"""WorkQueue: runs long work in slices, so that one turn of the event loop stays short.
+
+The queue has a number of units for each turn. A job runs at once as far as the units of the
+current turn reach; the rest runs in the next turns, where the waiting jobs take turns. Background
+jobs get the units that the others leave, and at least one step per turn. Work is counted, not
+timed, so that a simulation is reproducible. `UNLIMITED_WORK` runs every job to its end at once.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from proxyless.runtime.clock import Clock
+from proxyless.runtime.soon import Soon
+
+# One unit is about 10 µs of processor time, so a turn has about 10 ms. The limit for a turn is
+# 50 ms, and a slow machine takes several times as long.
+UNITS_PER_TURN: Final = 1_000
+
+
+class Job(Protocol):
+    """Work that can be interrupted between two steps."""
+
+    def step(self) -> bool:
+        """Do the next part of the work; returns False if there is no more.
+
+        Called again after False only if the job was given to the queue again.
+        """
+
+
+class Work(Protocol):
+    """Interface of a `WorkQueue`."""
+
+    def run(self, job: Job, units_per_step: int) -> None:
+        """Run the job now as far as possible, and the rest in the next turns.
+
+        No-op if the job is waiting already.
+        """
+
+    def run_in_background(self, job: Job, units_per_step: int) -> None:
+        """Run the job like `run`, but after those that were given to `run`."""
+
+    def cancel(self, job: Job) -> None:
+        """Run no further steps of the job. Idempotent."""
+
+    def charge(self, units: int) -> None:
+        """Count work that was done outside of a job, or beyond the units of its step."""
+
+    def is_waiting(self, job: Job) -> bool:
+        """Whether steps of the job wait for the next turns."""
+
+    def run_at_once(self, action: Callable[[], None]) -> None:
+        """Call the action; jobs that it runs are not interrupted."""
+
+
+class WorkQueue:
+    """Jobs that wait for the next turn, and the units that are left in this one."""
+
+    __slots__ = ("_background", "_has_turn", "_jobs", "_next_turn", "_units")
+
+    def __init__(self, clock: Clock) -> None:
+        self._units: float = UNITS_PER_TURN
+        # Requested as soon as a unit is used.
+        self._next_turn = Soon(clock, self._on_turn)
+        self._has_turn = False
+        # The waiting jobs with their units per step; the first one is next.
+        self._jobs: dict[Job, int] = {}
+        self._background: dict[Job, int] = {}
+
+    def run(self, job: Job, units_per_step: int) -> None:
+        if job not in self._jobs:
+            self._run_now(job, units_per_step, self._jobs)
+
+    def run_in_background(self, job: Job, units_per_step: int) -> None:
+        if job in self._background:
+            return
+        if self._jobs:
+            self._background[job] = units_per_step
+        else:
+            self._run_now(job, units_per_step, self._background)
+
+    def cancel(self, job: Job) -> None:
+        self._jobs.pop(job, None)
+        self._background.pop(job, None)
+
+    def charge(self, units: int) -> None:
+        self._units -= units
+        if not self._has_turn:
+            self._has_turn = True
+            self._next_turn.request()
+
+    def is_waiting(self, job: Job) -> bool:
+        return job in self._jobs or job in self._background
+
+    def run_at_once(self, action: Callable[[], None]) -> None:
+        units, self._units = self._units, math.inf
+        try:
+            action()
+        finally:
+            self._units = units
+
+    def _run_now(self, job: Job, units_per_step: int, jobs: dict[Job, int]) -> None:
+        """Use the units that are left, and queue the job if it has more steps."""
+        while self._units > 0:
+            self._units -= units_per_step
+            if not self._has_turn:
+                self._has_turn = True
+                self._next_turn.request()
+            if not job.step():
+                return
+        jobs[job] = units_per_step
+
+    def _on_turn(self) -> None:
+        self._units = UNITS_PER_TURN
+        self._has_turn = False
+        if self._background:
+            self._run_next(self._background)
+        while self._jobs and self._units > 0:
+            self._run_next(self._jobs)
+        while self._background and self._units > 0:
+            self._run_next(self._background)
+
+    def _run_next(self, jobs: dict[Job, int]) -> None:
+        job = next(iter(jobs))
+        units = jobs.pop(job)
+        self.charge(units)
+        # A step may give the job to the queue again.
+        if job.step() and not self.is_waiting(job):
+            jobs[job] = units
+
+
+class UnlimitedWork:
+    """Runs every job to its end at once. Singleton: UNLIMITED_WORK."""
+
+    __slots__ = ()
+
+    def run(self, job: Job, units_per_step: int) -> None:
+        while job.step():
+            pass
+
+    run_in_background = run
+
+    def cancel(self, job: Job) -> None:
+        return
+
+    def charge(self, units: int) -> None:
+        return
+
+    def is_waiting(self, job: Job) -> bool:
+        return False
+
+    def run_at_once(self, action: Callable[[], None]) -> None:
+        action()
+
+
+UNLIMITED_WORK: Final = UnlimitedWork()
