@@ -188,7 +188,7 @@ def some_packed_stream(rng: Random, ids: Ids) -> bytes:
     data = frame(1, 4, stream_id, head) if rng.randrange(4) else b""
     messages = b"".join(some_packed(rng, encoding) for _ in range(1 + rng.randrange(4)))
     if rng.randrange(6) == 0:
-        messages = messages[: rng.randrange(len(messages))]
+        messages = messages[: 1 + rng.randrange(len(messages))]
     while messages:
         size = len(messages) if rng.getrandbits(1) else 1 + rng.randrange(len(messages))
         data += frame(0, 0, stream_id, messages[:size])

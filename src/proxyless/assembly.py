@@ -16,7 +16,6 @@ from proxyless.base import StatusCode
 from proxyless.base.frozen import frozen
 from proxyless.channel import (
     Channel,
-    LameChannel,
     LoopStack,
     SubchannelPool,
     parse_default_config,
@@ -33,11 +32,11 @@ from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.round_robin import RoundRobinFactory
 from proxyless.metrics import choose_plugins
 from proxyless.resolver import STATIC_FACTORIES, DnsFactory, ProxiedFactory
-from proxyless.resolver.unresolvable import UnresolvableTargets
 from proxyless.runtime import (
     AsyncioNetwork,
     LogTrace,
     LoopClock,
+    WorkQueue,
     apply_environment,
     system_random,
 )
@@ -174,8 +173,9 @@ def _make_stack(loop: asyncio.AbstractEventLoop) -> LoopStack:
     clock, random, network = LoopClock(loop), system_random(), AsyncioNetwork()
     connector = Connector(network=network, clock=clock)
     trace = LogTrace()
-    pool = SubchannelPool(connector, clock=clock, random=random, trace=trace)
-    return LoopStack(clock, random, network, connector.deadlines, pool, trace)
+    work = WorkQueue(clock)
+    pool = SubchannelPool(connector, clock=clock, random=random, trace=trace, work=work)
+    return LoopStack(clock, random, network, connector.deadlines, pool, trace, work)
 
 
 def _make_xds_stack(_loop: asyncio.AbstractEventLoop) -> XdsStack:
@@ -258,6 +258,8 @@ def _core_opener(
     # As in grpcio, an invalid target fails its RPCs, not the creation of the channel.
     reason = resolvers.refuse_target(target)
     if reason is not None:
+        from proxyless.resolver.unresolvable import UnresolvableTargets  # noqa: PLC0415 - rare
+
         resolvers = UnresolvableTargets(reason)
     _, parsed = resolvers.match_target(target)
     metrics = choose_plugins(str(parsed), registries.metrics)
@@ -270,6 +272,8 @@ def _core_opener(
         options = replace(channel_options, security=security, metrics=metrics)
         stack, policies = settings.stacks.channel(), registries.policies
         if reason is not None and reason.code is StatusCode.UNKNOWN:
+            from proxyless.channel.lame_channel import LameChannel  # noqa: PLC0415 - rare
+
             return LameChannel(target, options, stack, policies=policies, reason=reason)
         return Channel(target, options, stack, policies=policies, resolvers=resolvers)
 

@@ -24,6 +24,7 @@ security         TLS and proxy of the subchannels of a channel
 subchannel       Subchannel: one address, and its connection
 connectivity     the states of a subchannel (pure)
 connection       one attempt to connect, and its transport
+connect_queue    starts the attempts of all subchannels in slices
 subchannel_options  SubchannelOptions
 load_reports     out-of-band load reports of a backend
 health           health of a service at one backend (pure)
@@ -40,20 +41,27 @@ lame_channel     LameChannel: the target is malformed, every RPC fails
 No module here imports grpcio: `front` adapts channels to its API.
 """
 
+from typing import TYPE_CHECKING
+
+from proxyless.base.lazy_exports import lazy_exports
 from proxyless.channel.attempt import CallObserver
 from proxyless.channel.call import Call
 from proxyless.channel.channel import CHANNEL_CLOSED, Channel
 from proxyless.channel.config_selector import CONFIG_SELECTOR, CallConfig, ConfigSelector
 from proxyless.channel.config_state import parse_default_config
 from proxyless.channel.credentials import CallCredentials
-from proxyless.channel.lame_channel import LameChannel
 from proxyless.channel.loop_stack import LoopStack
 from proxyless.channel.method import Method
 from proxyless.channel.options import ChannelOptions
 from proxyless.channel.pool import SubchannelPool
 from proxyless.channel.security import SecuritySource
 from proxyless.channel.subchannel_options import SubchannelOptions
-from proxyless.channel.view import ChannelView
+
+if TYPE_CHECKING:
+    from proxyless.channel.lame_channel import LameChannel
+    from proxyless.channel.view import ChannelView
+else:
+    __getattr__ = lazy_exports(__name__, {"ChannelView": "view", "LameChannel": "lame_channel"})
 
 __all__ = [
     "CHANNEL_CLOSED",

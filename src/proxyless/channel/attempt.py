@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from proxyless.channel.statuses import LOGGER
-from proxyless.wire.messages import too_large
+from proxyless.wire import IDENTITY
+from proxyless.wire.messages import Unpacking, too_large
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,6 +28,9 @@ class CallObserver(Protocol):
 
     def on_head(self, metadata: Metadata) -> None:
         """Response metadata; skipped if the response is trailers-only."""
+
+    def choose_unpacking(self) -> Unpacking:
+        """When to deliver messages. Called before `on_head` if they may be compressed."""
 
     def on_message(self, message: bytes) -> None: ...
 
@@ -98,6 +102,8 @@ class Attempt:
     def on_head(self, head: ResponseBlock) -> None:
         call = self._call
         call.commit(self)
+        if head.encoding != IDENTITY and self.stream is not None:
+            self.stream.keep_packed(call.observer.choose_unpacking())
         call.observer.on_head(head.metadata)
 
     def on_message(self, message: bytes) -> None:
@@ -138,6 +144,10 @@ class _NullObserver:
     """Observer of a call that has ended; breaks the cycle between the call and its front."""
 
     def on_head(self, metadata: Metadata) -> None: ...
+
+    def choose_unpacking(self) -> Unpacking:
+        return Unpacking.AT_ONCE
+
     def on_message(self, message: bytes) -> None: ...
     def on_writable(self) -> None: ...
     def on_end(self, end: StreamEnd) -> None: ...

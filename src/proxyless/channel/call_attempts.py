@@ -170,6 +170,20 @@ class CallAttempts:
             if attempt.stream is not None:
                 attempt.stream.release()
 
+    def request_message(self) -> None:
+        """Deliver one message, now or when it is received. If messages are unpacked ON_READ."""
+        for attempt in self._attempts:
+            if attempt.stream is not None:
+                attempt.stream.request_message()
+
+    @property
+    def undelivered_end(self) -> StreamEnd | None:
+        """The end of the RPC if it is received, and held messages come before it."""
+        for attempt in self._attempts:
+            if attempt.stream is not None:
+                return attempt.stream.undelivered_end
+        return None
+
     # Called by attempts
 
     def on_attempt_writable(self) -> None:

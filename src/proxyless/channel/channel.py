@@ -37,7 +37,6 @@ from proxyless.channel.statuses import (
     from_control_plane,
     log_change,
 )
-from proxyless.channel.view import ChannelView
 from proxyless.lb.api import Context, Picker, Update
 from proxyless.lb.attributes import HOLDER
 from proxyless.lb.graceful_switch import GracefulSwitchPolicy
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from proxyless.channel.options import ChannelOptions
     from proxyless.channel.retry_strategies import RetriedCall
     from proxyless.channel.service_config import MethodConfig, ServiceConfig
+    from proxyless.channel.view import ChannelView
     from proxyless.lb.api import PolicyRegistry, Subchannel
     from proxyless.metrics import Metrics
     from proxyless.resolver.registry import ResolverRegistry
@@ -144,6 +144,8 @@ class Channel:
         return CombinedCredentials((self.options.call_credentials, credentials))
 
     def view(self) -> ChannelView:
+        from proxyless.channel.view import ChannelView  # noqa: PLC0415 - only for explanations
+
         config, status = self.config, failure_of(self.picker)
         is_failing = self.state is State.TRANSIENT_FAILURE and config.selector is None
         return ChannelView(
@@ -253,7 +255,8 @@ class Channel:
         if self._resolver is not None:
             self._resolver.close()
         if self._policy is not None:
-            self._policy.close()
+            # At once: `close` awaits the connections that are not held any more.
+            self.stack.work.run_at_once(self._policy.close)
         self.config.release()
         self._resolver = self._policy = None
         if self.options.security is not None:
@@ -351,7 +354,12 @@ class _Helper:
         self._channel = channel
         self._options = replace(options.subchannel, server_name=server_name_of(channel.authority))
         self.context = Context(
-            stack.clock, stack.random, channel.config.policies, stack.trace, options.metrics
+            stack.clock,
+            stack.random,
+            channel.config.policies,
+            stack.trace,
+            options.metrics,
+            stack.work,
         )
 
     def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:

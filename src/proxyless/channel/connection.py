@@ -5,15 +5,18 @@ Its task ends when the socket is closed, so when all tasks have ended no socket 
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from proxyless.base import NULL_TRACE, Status, StatusCode, Trace
 from proxyless.base.frozen import frozen
+from proxyless.channel.connect_queue import ConnectQueue
+from proxyless.runtime import UNLIMITED_WORK
+from proxyless.runtime.tasks import create_owned_task
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
     from proxyless.base import Address
@@ -75,6 +78,7 @@ class SubchannelTools:
     keepalives: KeepaliveTimes = field(default_factory=KeepaliveTimes)
     # Everything that has a task or a socket. Ordered, so that simulations are reproducible.
     connections: dict[Connection, None] = field(default_factory=dict)
+    connects: ConnectQueue = field(default_factory=lambda: ConnectQueue(UNLIMITED_WORK))
 
 
 class ConnectionOwner(Protocol):
@@ -105,22 +109,23 @@ class Connection:
             options.transport, connect_timeout_s=timeout_s, keepalive=self.keepalive
         )
         self.transport: ClientTransport | None = None
-        self.task = tools.loop.create_task(self._run())
+        self.task = create_owned_task(tools.loop, self._run())
         tools.connections[self] = None
         self.task.add_done_callback(self._on_done)
 
     async def _run(self) -> None:
         result = await self._connect()
         if isinstance(result, Status):
-            self._subchannel.on_failed(result)
+            if not self._tools.loop.is_closed():
+                self._subchannel.on_failed(result)
             return
         self.transport = result
         self._subchannel.on_connected(self, result)
         try:
             await result.wait_closed()
-        finally:
-            # No-op unless the task was cancelled because the loop is about to close.
+        except asyncio.CancelledError:  # The loop is about to close.
             result.abort(_ABANDONED)
+            raise
 
     async def _connect(self) -> ClientTransport | Status:
         subchannel = self._subchannel
@@ -135,7 +140,9 @@ class Connection:
             # A connector returns errors, so this is a bug, or a check of the peer that raised.
             # Without a status RPCs would wait for ever.
             text = f"{subchannel.address}: connecting raised {error!r}"
-            self._tools.loop.call_exception_handler({"message": text, "exception": error})
+            # On a closed loop the error is that of cleaning up without one.
+            if not self._tools.loop.is_closed():
+                self._tools.loop.call_exception_handler({"message": text, "exception": error})
             return Status(StatusCode.UNAVAILABLE, text)
 
     def _on_done(self, _: asyncio.Task[None]) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from proxyless.channel.attempt import CallObserver
     from proxyless.channel.config_selector import Interception
     from proxyless.runtime import Clock
+    from proxyless.wire.messages import Unpacking
 
 
 class InterceptedCall(Protocol):
@@ -74,6 +75,9 @@ class InterceptedObserver:
             self._call.cancel(_bug(error))
         else:
             self._observer.on_head(passed_on)
+
+    def choose_unpacking(self) -> Unpacking:
+        return self._observer.choose_unpacking()
 
     def on_message(self, message: bytes) -> None:
         self._observer.on_message(message)

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from proxyless.base import NULL_TRACE, Trace
 from proxyless.base.frozen import frozen
+from proxyless.runtime import UNLIMITED_WORK
 
 if TYPE_CHECKING:
     from proxyless.channel.pool import SubchannelPool
-    from proxyless.runtime import Clock, DeadlineQueue, Network, Random
+    from proxyless.runtime import Clock, DeadlineQueue, Network, Random, Work
 
 
 @frozen
@@ -22,3 +23,5 @@ class LoopStack:
     deadlines: DeadlineQueue
     pool: SubchannelPool
     trace: Trace = NULL_TRACE
+    # Of long updates, and of connection attempts.
+    work: Work = UNLIMITED_WORK

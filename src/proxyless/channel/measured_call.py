@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from proxyless.wire import ClientStream, RequestEncoder, StreamEnd
     from proxyless.wire.client import CallListener
     from proxyless.wire.flow import SendQueue
+    from proxyless.wire.messages import Unpacking
 
 
 class MeasuredCall(Call):
@@ -181,6 +182,9 @@ class MeasuredObserver:
     def on_head(self, metadata: Metadata) -> None:
         self._observer.on_head(metadata)
 
+    def choose_unpacking(self) -> Unpacking:
+        return self._observer.choose_unpacking()
+
     def on_message(self, message: bytes) -> None:
         self._observer.on_message(message)
 
@@ -232,6 +236,16 @@ class MeasuredStream:
     @property
     def is_ended(self) -> bool:
         return self._stream.is_ended
+
+    def keep_packed(self, unpacking: Unpacking) -> None:
+        self._stream.keep_packed(unpacking)
+
+    def request_message(self) -> None:
+        self._stream.request_message()
+
+    @property
+    def undelivered_end(self) -> StreamEnd | None:
+        return self._stream.undelivered_end
 
     @property
     def is_writable(self) -> bool:

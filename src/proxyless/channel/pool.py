@@ -15,10 +15,12 @@ import asyncio
 from typing import TYPE_CHECKING, Final, Self
 
 from proxyless.base import NULL_TRACE, OK, Address, State, Status, Trace
+from proxyless.channel.connect_queue import ConnectQueue
 from proxyless.channel.connection import Connection, Connects, SubchannelTools
 from proxyless.channel.health_registry import HealthCheckers
 from proxyless.channel.state_watch import StateWatch
 from proxyless.channel.subchannel import Subchannel
+from proxyless.runtime import UNLIMITED_WORK
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from proxyless.channel.health_watch import ChannelHealth
     from proxyless.channel.subchannel_options import SubchannelOptions
     from proxyless.lb.api import Cancel, LoadListener, StateListener
-    from proxyless.runtime import Clock, Random
+    from proxyless.runtime import Clock, Random, Work
     from proxyless.transport import ClientTransport
 
 # How long peers may take to close their connections when everything is closed.
@@ -37,10 +39,18 @@ class SubchannelPool:
     """The subchannels of one loop, their handles and health checkers."""
 
     def __init__(
-        self, connector: Connects, *, clock: Clock, random: Random, trace: Trace = NULL_TRACE
+        self,
+        connector: Connects,
+        *,
+        clock: Clock,
+        random: Random,
+        trace: Trace = NULL_TRACE,
+        work: Work = UNLIMITED_WORK,
     ) -> None:
         loop = asyncio.get_running_loop()
-        self._tools = SubchannelTools(loop, connector, clock, random, trace)
+        self._tools = SubchannelTools(
+            loop, connector, clock, random, trace, connects=ConnectQueue(work)
+        )
         self.clock: Final = clock
         self._subchannels: dict[tuple[Address, SubchannelOptions], Subchannel] = {}
         self._handles: dict[SubchannelHandle, None] = {}

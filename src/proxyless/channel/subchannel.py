@@ -64,6 +64,10 @@ class Subchannel:
         self._connectivity = Connectivity(options, tools.random)
         self._connection: Connection | None = None
         self._backoff_timer: Timer = IDLE_TIMER
+        # While a step waits in the connect queue: the timeout of an attempt that has not started;
+        # and whether the backoff timer has fired.
+        self._attempt_timeout_s: float | None = None
+        self._is_backoff_over = False
         self._observers: dict[Observer, None] = {}
         # When it was created, or a new holder last reset the backoff.
         self._renewed_s = tools.clock.now_s()
@@ -166,15 +170,35 @@ class Subchannel:
     def _enact(self, effect: Effect) -> None:
         match effect:
             case Connect(timeout_s):
-                self._connection = Connection(self, self._tools, timeout_s)
+                self._attempt_timeout_s = timeout_s
+                self._tools.connects.add(self._holder, self._start_attempt)
             case StopConnection():
                 connection, self._connection, self.transport = self._connection, None, None
-                assert connection is not None, "CONNECTING and READY have a connection"
-                connection.stop()
+                if connection is None:
+                    self._attempt_timeout_s = None
+                else:
+                    connection.stop()
             case StartBackoff(delay_s):
-                self._backoff_timer = self._tools.clock.call_later(delay_s, self._on_backoff_over)
+                self._is_backoff_over = False
+                self._backoff_timer = self._tools.clock.call_later(delay_s, self._on_backoff_timer)
             case CancelBackoff():
+                self._is_backoff_over = False
                 self._backoff_timer.cancel()
 
-    def _on_backoff_over(self) -> None:
-        self._step(BackoffOver())
+    @property
+    def _holder(self) -> object:
+        return next((observer.holder for observer in self._observers), None)
+
+    def _start_attempt(self) -> None:
+        timeout_s, self._attempt_timeout_s = self._attempt_timeout_s, None
+        if timeout_s is not None:
+            self._connection = Connection(self, self._tools, timeout_s)
+
+    def _on_backoff_timer(self) -> None:
+        self._is_backoff_over = True
+        self._tools.connects.add_backoff_end(self._end_backoff)
+
+    def _end_backoff(self) -> None:
+        if self._is_backoff_over:
+            self._is_backoff_over = False
+            self._step(BackoffOver())

@@ -32,7 +32,6 @@ from proxyless.channel.credentials import (
     Withdraw,
 )
 from proxyless.front.conversions import to_metadata
-from proxyless.front.plugin_threads import plugin_threads
 from proxyless.transport import ClientTls, TlsSessions
 
 # Call credentials of an application: takes the service URL and the path, returns metadata.
@@ -265,6 +264,8 @@ class _PluginCredentials:
 
         # In a thread, as in grpcio: plugins fetch tokens, and block.
         try:
+            from proxyless.front.plugin_threads import plugin_threads  # noqa: PLC0415 - rare
+
             plugin_threads().post(partial(self._context_for(caller).run, run))
         except RuntimeError as error:
             deliver(_unavailable(f"{_PLUGIN_FAILED}: {error}"))

@@ -45,10 +45,11 @@ from proxyless.base import (
 )
 from proxyless.base.frozen import frozen
 from proxyless.metrics import NO_METRICS, Metrics
+from proxyless.runtime import UNLIMITED_WORK
 
 if TYPE_CHECKING:
     from proxyless.lb.orca import LoadReport
-    from proxyless.runtime import Clock, Random
+    from proxyless.runtime import Clock, Random, Work
 
 # The status is the reason for TRANSIENT_FAILURE, and OK with every other state.
 StateListener = Callable[[State, Status], None]
@@ -207,13 +208,15 @@ class Subchannel(Protocol):
 
 @frozen
 class Context:
-    """Clock, random source, policy registry, trace and metrics of one channel."""
+    """Clock, random source, policy registry, trace, metrics and work queue of one channel."""
 
     clock: Clock
     random: Random
     registry: PolicyRegistry
     trace: Trace = NULL_TRACE
     metrics: Metrics = NO_METRICS
+    # Policies with many children create and update them in slices.
+    work: Work = UNLIMITED_WORK
 
 
 class Helper(Protocol):

@@ -63,26 +63,31 @@ def split_by_child(endpoints: Endpoints, before: Split = NO_SPLIT) -> Split:
         return Split(error=endpoints)
     cache: dict[int, tuple[Endpoint, str, Endpoint]] = {}
     lists: dict[str, list[Endpoint]] = {}
-    by_attributes: dict[int, tuple[str, Attributes]] = {}
+    # By id of an endpoint's attributes; new attributes stay shared, too.
+    stripped_of: dict[int, tuple[str, Attributes] | None] = {}
+    cached = before.cache
+    # One function call per endpoint: there may be thousands, and this runs at several levels.
     for endpoint in endpoints:
-        entry = before.cache.get(id(endpoint)) or _strip_first_name(endpoint, by_attributes)
-        if entry is not None:
-            cache[id(endpoint)] = entry
-            lists.setdefault(entry[1], []).append(entry[2])
+        entry = cached.get(id(endpoint))
+        if entry is None:
+            attributes = endpoint.attributes
+            if id(attributes) in stripped_of:
+                stripped = stripped_of[id(attributes)]
+            else:
+                stripped = stripped_of[id(attributes)] = _strip_first_name(endpoint)
+            if stripped is None:
+                continue
+            entry = (endpoint, stripped[0], Endpoint(endpoint.addresses, stripped[1]))
+        cache[id(endpoint)] = entry
+        name = entry[1]
+        if name in lists:
+            lists[name].append(entry[2])
+        else:
+            lists[name] = [entry[2]]
     return Split(children={name: tuple(found) for name, found in lists.items()}, cache=cache)
 
 
-def _strip_first_name(
-    endpoint: Endpoint, by_attributes: dict[int, tuple[str, Attributes]]
-) -> tuple[Endpoint, str, Endpoint] | None:
-    """Return the cache entry of an endpoint; None without a path. New attributes stay shared."""
-    attributes = endpoint.attributes
-    stripped = by_attributes.get(id(attributes))
-    if stripped is None:
-        path = path_of(endpoint)
-        if not path:
-            return None
-        stripped = (path[0], with_path(endpoint, path[1:]).attributes)
-        by_attributes[id(attributes)] = stripped
-    child, child_attributes = stripped
-    return (endpoint, child, Endpoint(endpoint.addresses, child_attributes))
+def _strip_first_name(endpoint: Endpoint) -> tuple[str, Attributes] | None:
+    """Return the first name of the path, and the attributes without it; None without a path."""
+    path = path_of(endpoint)
+    return (path[0], with_path(endpoint, path[1:]).attributes) if path else None

@@ -17,7 +17,7 @@ from proxyless.assembly import (
 )
 from proxyless.channel import LoopStack, SubchannelPool
 from proxyless.front import insecure_channel_credentials
-from proxyless.runtime import LogTrace, LoopClock
+from proxyless.runtime import LogTrace, LoopClock, WorkQueue
 from proxyless.sim.network import SimNetwork
 from proxyless.sim.random_choices import derived_random
 from proxyless.transport import Connector
@@ -80,9 +80,12 @@ class Host:
         if self._stack is None:
             clock = LoopClock(self._loop)
             connector = Connector(network=self.network, clock=clock)
-            pool = SubchannelPool(connector, clock=clock, random=self.random, trace=self.trace)
+            work = WorkQueue(clock)
+            pool = SubchannelPool(
+                connector, clock=clock, random=self.random, trace=self.trace, work=work
+            )
             self._stack = LoopStack(
-                clock, self.random, self.network, connector.deadlines, pool, self.trace
+                clock, self.random, self.network, connector.deadlines, pool, self.trace, work
             )
         return self._stack
 

@@ -9,6 +9,7 @@ tls        TLS contexts, ALPN, and checks of the peer's certificate
 server_names  host names and addresses that a certificate is valid for (pure)
 tunnel     a connection through an HTTP proxy
 http_connect  CONNECT requests and responses (pure)
+key_files  path for a private key in memory
 tls_sessions  cache of TLS sessions, for resumption
 spiffe     SPIFFE verification: roots by trust domain
 """

@@ -31,6 +31,7 @@ from proxyless.wire import (
     RemoteProtocolError,
 )
 from proxyless.wire.errors import name_error_code
+from proxyless.wire.turns import Turns
 
 if TYPE_CHECKING:
     from proxyless.transport.tls import ClientTls, TlsSource
@@ -72,6 +73,7 @@ class LoopTools:
     clock: Clock
     buffer: ReadBuffer
     deadlines: DeadlineQueue
+    turns: Turns
 
 
 class ClientTransport(Pump):
@@ -84,12 +86,12 @@ class ClientTransport(Pump):
     ) -> None:
         keepalive = self._keepalive = _Keepalive(self, options.keepalive, tools.clock)
         on_received = keepalive.on_received if options.keepalive.is_enabled else None
-        super().__init__(tools.loop, tools.buffer, on_received)
+        super().__init__(tools.loop, tools.buffer, tools.turns, on_received)
         self.ready: asyncio.Future[Status] = tools.loop.create_future()
         self.clock = tools.clock
         self.deadlines = tools.deadlines
         self._on_unusable: Callable[[Status], None] | None = on_unusable
-        self._wire = ClientConnection(self, options.limits, tools.clock.now_s)
+        self._wire = ClientConnection(self, options.limits, tools.clock.now_s, tools.turns)
         # The wire's own methods, which saves a call for every RPC.
         self.open = self._wire.open
         self.open_unary = self._wire.open_unary

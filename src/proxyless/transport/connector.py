@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from proxyless.base import OK, Address, HttpProxy, Status, StatusCode, UnixAddress, one_line
 from proxyless.runtime import AsyncioNetwork, Clock, DeadlineQueue, LoopClock, Network
 from proxyless.transport.client import ClientTransport, LoopTools, TransportOptions
-from proxyless.transport.pump import ReadBuffer
+from proxyless.transport.pump import ReadBuffer, turns_of
 from proxyless.transport.tls import ClientTls, client_context, refuse_peer
 from proxyless.transport.tunnel import Tunnel, find_route
 
@@ -27,7 +27,9 @@ class Connector:
         self._network = network or AsyncioNetwork()
         self.clock = clock or LoopClock(loop)
         self.deadlines = DeadlineQueue(self.clock)
-        self._tools = LoopTools(loop, self.clock, ReadBuffer(), self.deadlines)
+        self._tools = LoopTools(
+            loop, self.clock, ReadBuffer(), self.deadlines, turns_of(self.clock)
+        )
 
     async def connect(
         self,

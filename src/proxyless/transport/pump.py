@@ -12,7 +12,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from proxyless.base.status import Status, StatusCode
+from proxyless.runtime import Clock
 from proxyless.wire.errors import RemoteProtocolError
+from proxyless.wire.limits import COST_PER_TURN_MAX
+from proxyless.wire.turns import Turns
 
 if TYPE_CHECKING:
     from proxyless.wire.connection import Connection
@@ -33,6 +36,11 @@ class ReadBuffer:
         self.view = memoryview(bytearray(READ_BUFFER_BYTES))
 
 
+def turns_of(clock: Clock) -> Turns:
+    """The budget that all connections of one loop share."""
+    return Turns(lambda action: clock.call_later(0, action))
+
+
 class Pump(asyncio.BufferedProtocol):
     """asyncio protocol of one wire connection."""
 
@@ -43,11 +51,13 @@ class Pump(asyncio.BufferedProtocol):
         self,
         loop: asyncio.AbstractEventLoop,
         buffer: ReadBuffer,
+        turns: Turns,
         on_received: Callable[[], None] | None = None,
     ) -> None:
         # Fixed at construction. `on_received` is called whenever bytes are received.
         self._loop = loop
         self._view = buffer.view
+        self._turns = turns
         self._on_received = on_received
         # Changed by the loop.
         self._socket: asyncio.Transport | None = None
@@ -109,6 +119,18 @@ class Pump(asyncio.BufferedProtocol):
             self._close_socket()
         elif wire.outbound.output and not self._is_flush_due:
             self._flush()
+        if wire.is_behind and self._socket is not None:
+            self._socket.pause_reading()
+            self._turns.defer(self._continue_receiving)
+
+    def _continue_receiving(self) -> None:
+        """Handle the frames that the last turn has left; read again after the last of them."""
+        if self._socket is not None and not self._socket.is_closing():
+            self.buffer_updated(0)
+            # Other connections that are behind have their turns after this one.
+            self._turns.left -= COST_PER_TURN_MAX
+            if self._socket is not None and not self._wire.is_behind:
+                self._socket.resume_reading()
 
     def pause_writing(self) -> None:
         self._wire.outbound.pause()

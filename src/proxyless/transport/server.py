@@ -12,7 +12,7 @@ from typing import Final
 
 from proxyless.base import EMPTY_METADATA, OK, Address, Metadata, Status, StatusCode
 from proxyless.runtime import AsyncioNetwork, Clock, Listener, LoopClock, Network
-from proxyless.transport.pump import Pump, ReadBuffer
+from proxyless.transport.pump import Pump, ReadBuffer, turns_of
 from proxyless.wire import (
     IDENTITY,
     Limits,
@@ -24,6 +24,7 @@ from proxyless.wire import (
     compress,
 )
 from proxyless.wire.limits import BUFFERED_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
+from proxyless.wire.turns import Turns
 
 _INTERNAL: Final = Status(StatusCode.INTERNAL, "the method raised an exception")
 
@@ -116,10 +117,12 @@ class _ServerPump(Pump):
 
     _wire: ServerConnection
 
-    def __init__(self, server: "Server", loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
-        super().__init__(loop, server.buffer)
+    def __init__(
+        self, server: "Server", loop: asyncio.AbstractEventLoop, clock: Clock, turns: Turns
+    ) -> None:
+        super().__init__(loop, server.buffer, turns)
         self._server = server
-        self._wire = ServerConnection(self, server.limits, clock.now_s)
+        self._wire = ServerConnection(self, server.limits, clock.now_s, turns)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not in `__init__`: after a failed TLS handshake `connection_lost` is not called.
@@ -172,10 +175,11 @@ class Server:
         """Accept connections at an address; returns it with the real port."""
         loop = asyncio.get_running_loop()
         clock = LoopClock(loop)
+        turns = turns_of(clock)
 
         def accept() -> _ServerPump:
             self.accepted += 1
-            return _ServerPump(self, loop, clock)
+            return _ServerPump(self, loop, clock, turns)
 
         listener = await (network or AsyncioNetwork()).listen(address, accept, tls=tls)
         self._listeners.append(listener)

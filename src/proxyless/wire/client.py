@@ -6,13 +6,15 @@ A stream over the peer's MAX_CONCURRENT_STREAMS waits here, in order; messages s
 in the stream's queue.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import takewhile
 from typing import Final, Protocol, cast
 
 from proxyless.base.status import Status, StatusCode
 from proxyless.wire import frames
-from proxyless.wire.connection import Connection, ConnectionListener
+from proxyless.wire.connection import Connection
 from proxyless.wire.errors import ErrorCode, name_error_code, stream_closed
 from proxyless.wire.frames import (
     FLAG_END_HEADERS,
@@ -20,14 +22,24 @@ from proxyless.wire.frames import (
     HEADERS,
     PREFACE,
     STREAM_ID_MASK,
+    WINDOW_MAX,
     pack_header,
 )
 from proxyless.wire.headers import ResponseBlock, parse_response
 from proxyless.wire.hpack import HeaderDecoder, HeaderListTooLarge
-from proxyless.wire.limits import INFORMATIONAL_BYTES_MAX, INFORMATIONAL_BYTES_MIN, Limits
+from proxyless.wire.limits import (
+    HEADER_BYTE_COST,
+    INFORMATIONAL_BYTES_MAX,
+    INFORMATIONAL_BYTES_MIN,
+    OPENING_COST,
+    Limits,
+)
+from proxyless.wire.listeners import ConnectionListener
 from proxyless.wire.messages import PREFIX_BYTES, pack_data_and_prefix
 from proxyless.wire.status import StreamEnd, end_of_reset
-from proxyless.wire.stream import HALF_CLOSED, IDLE, NO_LISTENER, OPEN, Stream, StreamListener
+from proxyless.wire.stream import NO_LISTENER, Stream, StreamListener
+from proxyless.wire.stream_states import HALF_CLOSED, IDLE, OPEN
+from proxyless.wire.turns import Turns
 
 _CANCELLED: Final = Status(StatusCode.CANCELLED, "cancelled by the client")
 _MID_MESSAGE: Final = Status(
@@ -73,9 +85,13 @@ class ClientConnection(Connection):
     """The client role: owns the streams that wait for the peer's limit."""
 
     def __init__(
-        self, listener: ConnectionListener, limits: Limits, now_s: Callable[[], float]
+        self,
+        listener: ConnectionListener,
+        limits: Limits,
+        now_s: Callable[[], float],
+        turns: Turns | None = None,
     ) -> None:
-        super().__init__(listener, limits, now_s)
+        super().__init__(listener, limits, now_s, turns)
         self._decoder = HeaderDecoder(parse_response, limits.header_list_bytes_max)
         self._cached_block = self._decoder.cached
         self._next_stream_id = 1
@@ -84,7 +100,7 @@ class ClientConnection(Connection):
         # The same object as `streams`, with the type of its values.
         self._calls = cast("dict[int, ClientStream]", self.streams)
         # Streams over the peer's limit, with their header blocks, in order.
-        self._waiting: dict[ClientStream, bytes] = {}
+        self._waiting: OrderedDict[ClientStream, bytes] = OrderedDict()
         # Set by the owner, which calls `restore_stream_limit` some time later.
         self.on_refused: Callable[[], None] = _do_nothing
         self._send_preface(PREFACE, ((frames.ENABLE_PUSH, 0),))
@@ -113,6 +129,8 @@ class ClientConnection(Connection):
         elif self._has_waiting or len(self.streams) >= self.peer.concurrent_streams_max:
             self._waiting[stream] = block
             self._has_waiting = True
+            # No window, until the stream is opened.
+            stream.window_change = -WINDOW_MAX
         else:
             self._open_now(stream, block)
         return stream
@@ -141,7 +159,7 @@ class ClientConnection(Connection):
         stream_id = self._next_stream_id
         self._next_stream_id = stream_id + 2
         stream = self.streams[stream_id] = ClientStream(self, stream_id, listener)
-        stream.send_window = self.peer.initial_window_bytes - size
+        stream.window_change = -size
         stream.sending = HALF_CLOSED
         outbound.send_data(
             size,
@@ -156,7 +174,7 @@ class ClientConnection(Connection):
         stream.id = self._next_stream_id
         self._next_stream_id += 2
         stream.sending = stream.sending.after_headers
-        stream.send_window = self.peer.initial_window_bytes
+        stream.window_change = 0
         self.streams[stream.id] = stream
         self.outbound.emit(
             frames.encode_headers(
@@ -165,8 +183,13 @@ class ClientConnection(Connection):
         )
 
     def _open_waiting(self) -> None:
-        """Open waiting streams while the peer's limit allows."""
+        """Open waiting streams while the peer's limit and the budget of the turn allow."""
+        turns = self.outbound.turns
         while self._waiting and len(self.streams) < self.peer.concurrent_streams_max:
+            if turns.left <= 0:
+                turns.defer(self._open_waiting)
+                return
+            turns.left -= OPENING_COST
             if not self.is_usable:
                 self._announce_unusable()
                 self._end_waiting(_UNUSABLE)
@@ -227,6 +250,7 @@ class ClientConnection(Connection):
 
     def _decode(self, stream: ClientStream, block: bytes) -> ResponseBlock | None:
         """The parsed block, or None if it was over the limit and the stream was reset."""
+        self.outbound.turns.left -= len(block) * HEADER_BYTE_COST
         try:
             return self._decoder.decode(block)
         except HeaderListTooLarge:
@@ -257,24 +281,29 @@ class ClientConnection(Connection):
 
     def _on_early_end(self, stream: ClientStream, block: ResponseBlock) -> None:
         """Handle trailers that come before our END_STREAM, before the head, or within a message."""
-        end = block.end
-        if end.status.is_ok and stream.is_mid_message:
-            end = StreamEnd(_MID_MESSAGE, end.trailers)
-        elif end.status.is_ok and stream.receiving is IDLE and block.refusal is not None:
-            end = block.refusal
-        self._finish(stream, end)
+        end = end_mid_message = block.end
+        if end.status.is_ok:
+            end_mid_message = StreamEnd(_MID_MESSAGE, end.trailers)
+            if stream.receiving is IDLE and block.refusal is not None:
+                end = block.refusal
+        self._finish(stream, end, end_mid_message)
 
     def _on_half_close(self, stream: Stream) -> None:
-        self._finish(stream, StreamEnd(_MID_MESSAGE if stream.is_mid_message else _NO_TRAILERS))
+        self._finish(stream, StreamEnd(_NO_TRAILERS), StreamEnd(_MID_MESSAGE))
 
-    def _finish(self, stream: Stream, end: StreamEnd) -> None:
-        """The server has ended this stream."""
-        if stream.sending is not HALF_CLOSED:
+    def _finish(self, stream: Stream, end: StreamEnd, end_mid_message: StreamEnd) -> None:
+        """The server has ended this stream; `end_mid_message` if a message is incomplete."""
+        is_early = stream.sending is not HALF_CLOSED
+        if is_early:
             # Without this the stream would stay half-closed at the server for ever.
             self.outbound.emit(frames.encode_rst_stream(stream.id, ErrorCode.NO_ERROR))
-        if stream.held_messages is not None:
-            stream.put_behind_held(end)
-        self._end_stream(stream, end)
+        held = stream.held_messages
+        if held is not None and held.size:
+            stream.put_behind_held(end, end_mid_message)
+            self._end_stream(stream, end)
+            stream.on_closed_behind_held(is_early=is_early)
+        else:
+            self._end_stream(stream, end_mid_message if stream.is_mid_message else end)
 
     def _on_reset(self, stream: Stream, code: int) -> None:
         end = end_of_reset(code)
@@ -325,7 +354,7 @@ class ClientConnection(Connection):
         listener.on_end(end)
 
     def _end_waiting(self, end: StreamEnd) -> None:
-        waiting, self._waiting = self._waiting, {}
+        waiting, self._waiting = self._waiting, OrderedDict()
         self._has_waiting = False
         for stream in waiting:
             if not stream.is_ended:
@@ -349,7 +378,9 @@ class ClientConnection(Connection):
         status = Status(StatusCode.UNAVAILABLE, f"peer is going away: {reason}")
         unprocessed = StreamEnd(status, is_unprocessed=True)
         self._end_waiting(replace(unprocessed, is_retry_free=True))
-        for stream in [s for s in self.streams.values() if s.id > last_stream_id]:
+        # The streams are in the order of their ids, so GOAWAY costs as many as it ends.
+        ended = list(takewhile(lambda s: s.id > last_stream_id, reversed(self.streams.values())))
+        for stream in reversed(ended):
             if not stream.is_ended:
                 self._end_stream(stream, unprocessed)
 

@@ -7,13 +7,16 @@ Theory of operation. Bytes go in through `receive`, which calls listeners before
 to send collect in `outbound`, and the owner takes all of them once per turn of the loop. An
 ordinary answer (HEADERS, DATA, trailers) makes no object per frame: `_receive_frames`, `_on_data`
 and the role's `_on_header_block` handle it. All other frames go through the `_CONTROL` table.
+Work that a peer can multiply is done in slices, one per turn of the loop (`Turns`): if `receive`
+has stopped before the last frame, `is_behind` is set, and the owner calls it with no bytes.
 
 A peer that breaks the protocol ends the connection: GOAWAY with the code is in the output, every
 stream has ended, and `receive` raises RemoteProtocolError so that the owner closes the socket.
 """
 
 from collections.abc import Callable
-from typing import ClassVar, Final, Protocol
+from operator import attrgetter
+from typing import ClassVar, Final, cast
 
 from proxyless.base.status import Status, StatusCode
 from proxyless.base.texts import one_line
@@ -46,37 +49,23 @@ from proxyless.wire.frames import (
     unpack_header,
 )
 from proxyless.wire.hpack import block_bytes_max
-from proxyless.wire.limits import FloodGuard, Limits, PeerSettings, RecentResets
+from proxyless.wire.limits import (
+    OVERFLOW_CHECK_FRAMES,
+    FloodGuard,
+    Limits,
+    PeerSettings,
+    RecentResets,
+)
+from proxyless.wire.listeners import ConnectionListener
 from proxyless.wire.status import StreamEnd
 from proxyless.wire.stream import NO_LISTENER, Stream
+from proxyless.wire.turns import Turns
 
 # If of these only END_HEADERS is set, the payload of HEADERS is a whole header block.
 _HEADERS_FORM: Final = FLAG_END_HEADERS | FLAG_PADDED | FLAG_PRIORITY
 _GOAWAY_HEAD_BYTES: Final = 8
 _SETTING_BYTES: Final = 6
 _NEVER_CONTINUED: Final = HeaderFragments(0, 0, 0)
-
-
-class ConnectionListener(Protocol):
-    """Callbacks of a connection, for its owner. No method may raise or block."""
-
-    def on_output(self) -> None:
-        """Output was added to an empty buffer."""
-
-    def on_settings(self) -> None:
-        """The peer's SETTINGS arrived."""
-
-    def on_ping_ack(self, payload: bytes) -> None:
-        """The peer acknowledged a `ping`."""
-
-    def on_goaway(self, code: int, text: str) -> None:
-        """The peer accepts no new streams."""
-
-    def on_broken(self, error: RemoteProtocolError) -> None:
-        """The peer broke the protocol. Called before its streams are ended."""
-
-    def on_drained(self) -> None:
-        """The last stream of a draining connection has ended."""
 
 
 class Connection:
@@ -86,8 +75,13 @@ class Connection:
     _peer_preface: ClassVar[bytes] = b""
 
     def __init__(
-        self, listener: ConnectionListener, limits: Limits, now_s: Callable[[], float]
+        self,
+        listener: ConnectionListener,
+        limits: Limits,
+        now_s: Callable[[], float],
+        turns: Turns | None = None,
     ) -> None:
+        """Without `turns` all work is done at once."""
         # Fixed at construction. Limits that every stream reads are attributes of their own.
         self.limits = limits
         self.message_bytes_max = limits.message_bytes_max
@@ -104,8 +98,10 @@ class Connection:
         self._recv_window = limits.connection_window_bytes
         self._recv_window_low = limits.connection_window_bytes >> 1
         self._trips = RoundTripMeter()
+        # Bytes in the `HeldMessages` of all streams.
+        self.held_bytes = 0
         # Sending.
-        self.outbound = Outbound(listener.on_output)
+        self.outbound = Outbound(listener.on_output, turns or Turns())
         # Open streams, and whether there may be more.
         self.streams: dict[int, Stream] = {}
         self._has_waiting = False
@@ -115,19 +111,16 @@ class Connection:
 
     def _send_preface(self, preface: bytes, extra: tuple[tuple[int, int], ...]) -> None:
         """Send our SETTINGS and the connection's window."""
-        limits = self.limits
-        settings = (
-            (frames.HEADER_TABLE_SIZE, 0),
-            (frames.INITIAL_WINDOW_SIZE, limits.stream_window_bytes),
-            (frames.MAX_FRAME_SIZE, limits.frame_bytes_max),
-            (frames.MAX_HEADER_LIST_SIZE, limits.header_list_bytes_max),
-            *extra,
-        )
-        window_left = limits.connection_window_bytes - frames.WINDOW_DEFAULT
+        settings = frames.encode_settings((*self.limits.settings(), *extra))
+        window_left = self.limits.connection_window_bytes - frames.WINDOW_DEFAULT
         update = frames.encode_window_update(0, window_left) if window_left else b""
-        self.outbound.emit(preface + frames.encode_settings(settings) + update)
+        self.outbound.emit(preface + settings + update)
 
     # Called by the owner
+
+    # Complete frames wait for the next turn of the loop. Read for every read from the socket: a
+    # property without a Python function.
+    is_behind = cast("bool", property(attrgetter("_buffer.is_complete")))
 
     def receive(self, data: bytes) -> None:
         """Handle bytes of the peer. Raises RemoteProtocolError after closing the connection."""
@@ -207,15 +200,18 @@ class Connection:
 
     # Frames of the peer
 
-    def _receive_frames(self, data: bytes) -> None:
+    def _receive_frames(self, data: bytes) -> None:  # noqa: C901 - more calls cost every RPC
         if self._buffer.size:
             data = self._buffer.take(data)
         if not self._is_preface_received:
             data = self._check_preface(data)
-        at, end = 0, len(data)
+        at, end, turns = 0, len(data), self.outbound.turns
         frame_word_max = self.limits.frame_bytes_max << 8 | 0xFF
         size_needed = FRAME_HEADER_BYTES
-        while (start := at + FRAME_HEADER_BYTES) <= end:
+        for _ in range(turns.frames_max):
+            start = at + FRAME_HEADER_BYTES
+            if start > end:
+                break
             word, flags, stream_id = unpack_header(data, at)
             if word > frame_word_max:
                 size_max = self.limits.frame_bytes_max
@@ -225,16 +221,19 @@ class Connection:
                 size_needed = stop - at
                 break
             kind = word & 0xFF
+            at = stop
             # DATA and HEADERS are the lowest types.
             if kind > HEADERS or self._fragments is not None:
                 self._on_control(kind, flags, stream_id & STREAM_ID_MASK, data[start:stop])
             elif kind == DATA:
                 self._on_data(flags, stream_id, data, start, stop)
+                continue
             elif flags & _HEADERS_FORM == FLAG_END_HEADERS:
                 self._on_header_block(stream_id, data[start:stop], flags & FLAG_END_STREAM)
             else:
                 self._on_headers(flags, stream_id & STREAM_ID_MASK, data[start:stop])
-            at = stop
+            if turns.left <= 0:
+                break
         if at < end:
             self._buffer.keep(data[at:], size_needed)
 
@@ -353,12 +352,13 @@ class Connection:
             return
         if len(payload) % _SETTING_BYTES:
             raise frame_size_error(f"SETTINGS of {len(payload)} bytes, wanted sixes")
-        window_change = self.peer.apply(payload)
-        for stream in self.streams.values():
-            stream.send_window += window_change
-            if stream.send_window > WINDOW_MAX:
-                where = f"the window of stream {stream.id}"
-                raise flow_control_error(f"SETTINGS_INITIAL_WINDOW_SIZE overflows {where}")
+        self.peer.apply(payload)
+        if self.peer.initial_window_bytes + self.outbound.window_change_max > WINDOW_MAX:
+            # This examines every stream, and no server needs such windows.
+            for _ in range(OVERFLOW_CHECK_FRAMES):
+                self._spend("SETTINGS")
+            self.outbound.check_overflow(self.streams.values(), self.peer.initial_window_bytes)
+        self.outbound.set_initial_window(self.peer.initial_window_bytes)
         self.outbound.emit(frames.SETTINGS_ACK)
         self.outbound.set_frame_bytes_max(self.peer.frame_bytes_max)
         self._on_settings_applied()
@@ -415,15 +415,15 @@ class Connection:
         if stream is None:
             self._check_opened("WINDOW_UPDATE", stream_id)
             return
-        stream.send_window += increment
+        change = stream.window_change = stream.window_change + increment
         if not increment:
             status = Status(StatusCode.INTERNAL, "peer sent WINDOW_UPDATE by 0")
             stream.reset(ErrorCode.PROTOCOL_ERROR, status)
         elif stream.send_window > WINDOW_MAX:
             status = Status(StatusCode.INTERNAL, "peer's WINDOW_UPDATE overflows the window")
             stream.reset(ErrorCode.FLOW_CONTROL_ERROR, status)
-        elif stream.queue is not None:
-            self.outbound.send_queued(stream)
+        else:
+            self.outbound.on_window_update(stream, change)
 
     def _on_stray_continuation(self, _flags: int, _stream_id: int, _payload: bytes) -> None:
         raise protocol_error("CONTINUATION without a header block to continue")
@@ -437,15 +437,25 @@ class Connection:
 
     # Receive windows
 
-    def replenish_stream(self, stream: Stream) -> None:
-        self.outbound.emit(grant_window(stream, self._trips, self.limits.stream_window_bytes_max))
+    def replenish_stream(self, stream: Stream, held_bytes: int) -> None:
+        target_max = self.limits.stream_window_bytes_max
+        self.outbound.emit(grant_window(stream, self._trips, target_max, held_bytes))
+
+    def on_delivery(self, size: int) -> None:
+        """So many bytes of `HeldMessages` are delivered or dropped."""
+        self.held_bytes -= size
+        if self._recv_window < self._recv_window_low and not self.is_closed:
+            self._replenish_connection()
 
     def _replenish_connection(self) -> None:
         if self._recv_window < 0:
             raise flow_control_error("DATA beyond the connection's window")
-        increment = self.limits.connection_window_bytes - self._recv_window
-        self._recv_window += increment
-        self.outbound.emit(frames.encode_window_update(0, increment))
+        excess = max(self.held_bytes - self.limits.held_bytes_max, 0)
+        increment = self.limits.connection_window_bytes - self._recv_window - excess
+        # Less is not worth a frame. More follows when messages are delivered.
+        if increment > self._recv_window_low >> 1:
+            self._recv_window += increment
+            self.outbound.emit(frames.encode_window_update(0, increment))
 
     # Ending streams
 
@@ -461,6 +471,8 @@ class Connection:
         del self.streams[stream.id]
         if stream.queue is not None:
             self.outbound.drop_queue(stream)
+        if stream.assembler is not None:
+            stream.drop_received()
         listener, stream.listener = stream.listener, NO_LISTENER
         listener.on_end(end)
         if self.is_draining or self._has_waiting:

@@ -13,23 +13,27 @@ admit waits in the stream's `SendQueue`.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final
 
+from proxyless.wire.errors import flow_control_error
 from proxyless.wire.frames import (
     DATA,
     FLAG_END_STREAM,
     FRAME_BYTES_DEFAULT,
     WINDOW_DEFAULT,
+    WINDOW_MAX,
     encode_ping,
     encode_window_update,
     pack_header,
 )
+from proxyless.wire.limits import FRAME_COST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from proxyless.wire.stream import Stream
+    from proxyless.wire.turns import Turns
 
 # Receiving
 
@@ -63,16 +67,22 @@ def choose_window_target(
     return target
 
 
-def grant_window(stream: Stream, trips: RoundTripMeter, target_max: int) -> bytes:
-    """Refill a stream's window, enlarged if it limits the throughput; return the frames to send."""
+def grant_window(
+    stream: Stream, trips: RoundTripMeter, target_max: int, held_bytes: int = 0
+) -> bytes:
+    """Refill a stream's window, enlarged if it limits the throughput; return the frames to send.
+
+    `held_bytes` are received, but not delivered, and stay used up.
+    """
     stream.recv_target = choose_window_target(
         stream.recv_target,
         target_max,
         updated_at_trip=stream.updated_at_trip,
         trips_now=trips.count,
     )
-    update = encode_window_update(stream.id, stream.recv_target - stream.recv_window)
-    stream.recv_window = stream.recv_target
+    window = stream.recv_target - held_bytes
+    update = encode_window_update(stream.id, window - stream.recv_window)
+    stream.recv_window = window
     stream.updated_at_trip = trips.count
     if stream.recv_target < target_max and not trips.is_measuring:
         trips.is_measuring = True
@@ -86,11 +96,13 @@ def grant_window(stream: Stream, trips: RoundTripMeter, target_max: int) -> byte
 class SendQueue:
     """Bytes of one stream that wait for the peer's window, in order."""
 
-    __slots__ = ("_chunks", "is_closing", "size")
+    __slots__ = ("_chunks", "is_closing", "size", "was_blocked")
 
     def __init__(self) -> None:
         self._chunks: deque[memoryview] = deque()
         self.size = 0
+        # The stream had to wait, and is notified when the queue is empty.
+        self.was_blocked = False
         # Nothing will be pushed any more: the last frame carries END_STREAM.
         self.is_closing = False
 
@@ -118,32 +130,47 @@ class Outbound:
 
     `on_output` is called when output is added to an empty buffer, so that the owner writes once per
     turn of the loop.
+
+    A stream with a queue that cannot be sent is in one of two places. It is ready if only the
+    connection's window, the socket or the budget of the turn stops it. It is starved if its own
+    window is used up; then it is not examined until that window or the initial window grows. So a
+    frame of the peer costs as much as it lets us send, however many streams are blocked.
     """
 
     __slots__ = (
-        "_blocked",
         "_frame_bytes_max",
         "_is_paused",
         "_on_output",
+        "_ready",
+        "_starved",
         "data_frames",
+        "initial_window_bytes",
         "output",
         "sendable_bytes",
+        "turns",
         "window",
+        "window_change_max",
     )
 
-    def __init__(self, on_output: Callable[[], None]) -> None:
+    def __init__(self, on_output: Callable[[], None], turns: Turns) -> None:
         self._on_output = on_output
+        self.turns = turns
         # Changed here only.
         self.output: list[bytes] = []
         # From the peer's SETTINGS and WINDOW_UPDATE, minus what we sent.
         self._frame_bytes_max = FRAME_BYTES_DEFAULT
         self.window = WINDOW_DEFAULT
+        # The part of every stream's window that SETTINGS changes.
+        self.initial_window_bytes = WINDOW_DEFAULT
+        # At least the largest `window_change` of all streams.
+        self.window_change_max = 0
         # From the socket.
         self._is_paused = False
         # Derived; recomputed by `_admit`: the largest DATA payload that may leave now.
         self.sendable_bytes = FRAME_BYTES_DEFAULT
-        # Streams whose queue the windows do not admit, in the order of their turns.
-        self._blocked: dict[Stream, None] = {}
+        # Blocked streams, in the order of their turns. `dict` has no fast way to remove the first.
+        self._ready: OrderedDict[Stream, None] = OrderedDict()
+        self._starved: OrderedDict[Stream, None] = OrderedDict()
         # DATA frames sent so far, for `FloodGuard`.
         self.data_frames = 0
 
@@ -172,6 +199,23 @@ class Outbound:
         self.window += increment
         self._admit()
 
+    def set_initial_window(self, initial_window_bytes: int) -> None:
+        """Change the windows of all streams."""
+        if initial_window_bytes > self.initial_window_bytes:
+            # Each stream was examined once since it was moved here, so this costs no more.
+            self._ready.update(self._starved)
+            self._starved.clear()
+        self.initial_window_bytes = initial_window_bytes
+
+    def check_overflow(self, streams: Iterable[Stream], initial_window_bytes: int) -> None:
+        """Raise if a new initial window makes the window of a stream too large."""
+        self.window_change_max = 0
+        for stream in streams:
+            if stream.window_change + initial_window_bytes > WINDOW_MAX:
+                where = f"the window of stream {stream.id}"
+                raise flow_control_error(f"SETTINGS_INITIAL_WINDOW_SIZE overflows {where}")
+            self.window_change_max = max(self.window_change_max, stream.window_change)
+
     def pause(self) -> None:
         """The socket's buffer is full: DATA waits in the streams."""
         self._is_paused = True
@@ -199,42 +243,69 @@ class Outbound:
             self._on_output()
 
     def send_queued(self, stream: Stream) -> None:
-        """Send as much of a stream's queue as the windows admit; the rest stays blocked."""
-        while self._send_one_frame(stream):
-            pass
-        if stream.queue is not None:
-            self._blocked[stream] = None
+        """Send what is queued as far as the windows admit it; the rest stays blocked."""
+        queue = stream.queue
+        if queue is None or (queue.was_blocked and queue.size):
+            return  # A blocked stream is sent when it has its turn.
+        self._send_frames(stream)
 
     def send_waiting(self, stream: Stream) -> None:
         """Send the queue of a stream that was filled before the stream was opened."""
-        self._blocked[stream] = None
-        self.send_queued(stream)
+        if stream.queue is not None:
+            stream.queue.was_blocked = True
+            self._send_frames(stream)
+
+    def on_window_update(self, stream: Stream, change: int) -> None:
+        """The `window_change` of a stream has grown to this."""
+        self.window_change_max = max(self.window_change_max, change)
+        if stream in self._starved:
+            del self._starved[stream]
+            self._send_frames(stream)
+
+    def _send_frames(self, stream: Stream) -> None:
+        turns = self.turns
+        # The first frame leaves in any case: END_STREAM alone needs no window.
+        while self._send_one_frame(stream) and turns.left > 0:
+            pass
+        if stream.queue is not None:
+            stream.queue.was_blocked = True
+            self._block(stream)
+            if turns.left <= 0 and self.sendable_bytes and self._ready:
+                turns.defer(self.send_blocked)
+
+    def _block(self, stream: Stream) -> None:
+        if stream.window_change + self.initial_window_bytes > 0:
+            self._ready[stream] = None
+        else:
+            self._starved[stream] = None
 
     def send_blocked(self) -> None:
         """Send from blocked streams, one frame of each in turn so that none starves."""
-        is_moving = True
-        while is_moving and self._blocked and self.sendable_bytes:
-            is_moving = False
-            for stream in list(self._blocked):
-                if not self.sendable_bytes:
-                    return
-                if self._send_one_frame(stream):
-                    is_moving = True
-                    # To the end of the order, so that the next stream gets the next window.
-                    del self._blocked[stream]
-                    self._blocked[stream] = None
+        turns, ready = self.turns, self._ready
+        while ready and self.sendable_bytes:
+            if turns.left <= 0:
+                turns.defer(self.send_blocked)
+                return
+            stream, _ = ready.popitem(last=False)
+            if not self._send_one_frame(stream):
+                turns.left -= FRAME_COST
+            if stream.queue is not None:
+                # To the end of the order, so that the next stream gets the next window.
+                self._block(stream)
 
     def drop_queue(self, stream: Stream) -> None:
-        stream.queue = None
-        self._blocked.pop(stream, None)
+        queue, stream.queue = stream.queue, None
+        if queue is not None and queue.was_blocked:
+            self._ready.pop(stream, None)
+            self._starved.pop(stream, None)
 
     def _send_one_frame(self, stream: Stream) -> bool:
         """Send the next frame of a queue if the windows admit it; return whether to try another."""
         queue = stream.queue
         if queue is None:
             return False
-        # A window is negative after the peer has lowered its initial window.
-        size = min(queue.size, max(stream.send_window, 0), self.sendable_bytes)
+        size = stream.window_change + self.initial_window_bytes
+        size = min(queue.size, max(size, 0), self.sendable_bytes)
         if not size and queue.size:
             return False
         is_last = size == queue.size
@@ -242,12 +313,12 @@ class Outbound:
         if flags:
             stream.sending = stream.sending.after_end_stream
         if size or flags:
-            stream.send_window -= size
+            self.turns.left -= FRAME_COST + (size >> 3)
+            stream.window_change -= size
             head = pack_header(size << 8 | DATA, flags, stream.id)
             self.send_data(size, b"".join((head, *queue.take(size))))
         if is_last:
-            was_blocked = stream in self._blocked
             self.drop_queue(stream)
-            if was_blocked:
+            if queue.was_blocked:
                 stream.on_queue_empty()
         return not is_last

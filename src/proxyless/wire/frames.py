@@ -120,18 +120,21 @@ class FrameBuffer:
     more than its size.
     """
 
-    __slots__ = ("_chunks", "_size_needed", "size")
+    __slots__ = ("_chunks", "_size_needed", "is_complete", "size")
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
         self.size = 0
         self._size_needed = 0
+        # The bytes were enough when they were kept.
+        self.is_complete = False
 
     def keep(self, rest: bytes, size_needed: int) -> None:
         """Keep `rest` until there are `size_needed` bytes."""
         self._chunks = [rest]
         self.size = len(rest)
         self._size_needed = size_needed
+        self.is_complete = len(rest) >= size_needed
 
     def take(self, data: bytes) -> bytes:
         """All bytes so far with `data`, or nothing while they are too few."""
@@ -144,6 +147,7 @@ class FrameBuffer:
         joined = b"".join(self._chunks)
         self._chunks = []
         self.size = self._size_needed = 0
+        self.is_complete = False
         return joined
 
 

@@ -23,8 +23,9 @@ CACHED_BLOCK_BYTES_MAX: Final = 1024
 CACHED_BLOCK_FIELDS_MAX: Final = 32
 # "An entry's size is the sum of its name's length …, its value's length …, and 32" - RFC 7541 4.1
 FIELD_OVERHEAD_BYTES: Final = 32
-# Huffman's longest code has 30 bits, so a block this much larger than its list does not exist.
-_BLOCK_BYTES_PER_LIST_BYTE: Final = 4
+# Size updates at the start of a block, which are no part of the list: "at most two" of six octets
+# each - RFC 7541 4.2
+_SIZE_UPDATE_BYTES_MAX: Final = 12
 # "The initial value is 4,096 octets" - RFC 9113 6.5.2, SETTINGS_HEADER_TABLE_SIZE
 TABLE_BYTES_DEFAULT: Final = 4096
 
@@ -204,8 +205,13 @@ def _decode_one(block: bytes, at: int, table: DynamicTable) -> tuple[Field, int]
 
 
 def block_bytes_max(header_list_bytes_max: int) -> int:
-    """Size above which a block always decodes to a header list over the limit."""
-    return header_list_bytes_max * _BLOCK_BYTES_PER_LIST_BYTE
+    """Size above which a block is taken for a header list over the limit, without decoding it.
+
+    A field takes fewer octets in a block than it counts in the list, unless its Huffman code is
+    longer than the string itself. Encoders send that string as it is, so a block with more octets
+    than the list may have is a list that is too large, or an attack: decoding Huffman is slow.
+    """
+    return header_list_bytes_max + _SIZE_UPDATE_BYTES_MAX
 
 
 def decode_fields(

@@ -47,7 +47,7 @@ class _State(list["tuple[_State, bytes]"]):
 
 
 def decode_huffman(coded: bytes) -> bytes:
-    """Raises ValueError for an invalid string."""
+    """Raises ValueError for an invalid string. The caller bounds its size."""
     state = _start_state()
     decoded: list[bytes] = []
     append = decoded.append

@@ -16,10 +16,25 @@ from proxyless.wire.errors import (
 )
 
 MESSAGE_BYTES_DEFAULT: Final = 4 * 1024 * 1024
-# A stream with more unread bytes than this gives its peer no window. Each message counts with its
-# overhead, so that the limit also holds for empty messages.
+# A stream with more unread bytes than this gives its peer no window, and keeps what is received as
+# it is. Each message counts with this overhead, so that there are at most 128 unread objects.
 BUFFERED_BYTES_MAX: Final = 256 * 1024
-MESSAGE_OVERHEAD_BYTES: Final = 64
+MESSAGE_OVERHEAD_BYTES: Final = 2048
+# Frames that one connection handles in one turn of the loop: about 10 ms.
+FRAMES_PER_TURN_MAX: Final = 2048
+# What the work that peers cause may cost in one turn of the loop, over all connections: about 5 ms.
+# A cost of 1 is about a byte that is unpacked. One message may exceed it.
+COST_PER_TURN_MAX: Final = 1024 * 1024
+# A DATA frame from a queue, beside an eighth of its size, or a blocked stream that is examined.
+FRAME_COST: Final = 2048
+# A stream that waited for MAX_CONCURRENT_STREAMS and is opened.
+OPENING_COST: Final = 8192
+# A message that does not come in a frame of its own.
+MESSAGE_COST: Final = 512
+# A message that is unpacked, beside its size.
+UNPACKING_COST: Final = 4096
+# A byte of a header block that is not in the cache.
+HEADER_BYTE_COST: Final = 32
 # Limit of all 1xx responses of a stream, and what each counts at least. Servers send one, if any.
 INFORMATIONAL_BYTES_MAX: Final = 4096
 INFORMATIONAL_BYTES_MIN: Final = 512
@@ -39,6 +54,8 @@ class Limits:
     stream_window_bytes: int = 1024 * 1024
     stream_window_bytes_max: int = 16 * 1024 * 1024
     connection_window_bytes: int = 32 * 1024 * 1024
+    # Unread bytes of all streams, as received. Beyond them the connection gives the peer no window.
+    held_bytes_max: int = 256 * 1024 * 1024
     # Streams a client may open at a time; announced by the server role only.
     concurrent_streams_max: int = 1000
 
@@ -48,6 +65,15 @@ class Limits:
         self._check("stream_window_bytes_max", 1, frames.WINDOW_MAX)
         self._check("stream_window_bytes", 1, self.stream_window_bytes_max)
         self._check("connection_window_bytes", frames.WINDOW_DEFAULT, frames.WINDOW_MAX)
+
+    def settings(self) -> tuple[tuple[int, int], ...]:
+        """The settings that both roles announce."""
+        return (
+            (frames.HEADER_TABLE_SIZE, 0),
+            (frames.INITIAL_WINDOW_SIZE, self.stream_window_bytes),
+            (frames.MAX_FRAME_SIZE, self.frame_bytes_max),
+            (frames.MAX_HEADER_LIST_SIZE, self.header_list_bytes_max),
+        )
 
     def _check(self, name: str, least: int, most: int) -> None:
         value = getattr(self, name)
@@ -103,6 +129,8 @@ class PeerSettings:
 FLOOD_FRAMES_MAX: Final = 1000
 FLOOD_WINDOW_S: Final = 10.0
 FLOOD_FRAMES_PER_DATA: Final = 8
+# What SETTINGS counts if it may overflow the window of a stream: every stream is examined.
+OVERFLOW_CHECK_FRAMES: Final = 100
 
 
 class FloodGuard:

@@ -8,6 +8,7 @@ anywhere. `MessageAssembler` never holds more than one message of the allowed si
 
 import zlib
 from collections.abc import Generator
+from enum import Enum
 from struct import Struct
 from typing import Final
 
@@ -121,28 +122,54 @@ class MessageAssembler:
         return rest
 
 
-class HeldMessages(MessageAssembler):
-    """Messages received while the stream was held, still compressed.
+class Unpacking(Enum):
+    """When a stream delivers messages that may be compressed. Until then they are kept packed."""
 
-    A message may be a thousand times larger decompressed than on the wire, so only the compressed
-    size is bounded by the window.
+    AT_ONCE = "when they are received, unless the stream is held"
+    ON_READ = "one for each request of the owner"
+    AT_END = "when the peer has ended the stream, or has sent a second message"
+
+
+class HeldMessages(MessageAssembler):
+    """Received messages that are not delivered yet, as on the wire.
+
+    A message may be a thousand times larger decompressed than on the wire, and an object for each
+    small message takes ten times its size: here all take what the window admits.
     """
 
-    __slots__ = ("_bytes", "is_being_taken")
+    __slots__ = ("_bytes", "is_being_taken", "is_requested", "unpacking")
 
     def __init__(self, message_bytes_max: int, packed: bytes) -> None:
         super().__init__(message_bytes_max)
+        self.unpacking = Unpacking.AT_ONCE
+        # The owner reads: ON_READ, until the next message is delivered.
+        self.is_requested = False
         # Set by the stream while it delivers: delivering a message may call `release` again.
         self.is_being_taken = False
         self._bytes = bytearray(packed)
 
     @property
     def is_partial(self) -> bool:
-        """Whether the last message is incomplete. Prefixes are not checked."""
-        at = 0
-        while len(self._bytes) - at >= PREFIX_BYTES:
-            at += PREFIX_BYTES + unpack_prefix(self._bytes, at)[1]
-        return at != len(self._bytes)
+        """Whether the first message is incomplete. Its prefix is not checked."""
+        return bool(self._bytes) and not self.has_message
+
+    @property
+    def _first_bytes(self) -> int:
+        """Size of the first message with its prefix; at least that of a prefix."""
+        if len(self._bytes) < PREFIX_BYTES:
+            return PREFIX_BYTES
+        length: int = unpack_prefix(self._bytes)[1]
+        return PREFIX_BYTES + length
+
+    @property
+    def has_message(self) -> bool:
+        """Whether the first message is complete. Its prefix is not checked."""
+        return len(self._bytes) >= self._first_bytes
+
+    @property
+    def has_second(self) -> bool:
+        """Whether bytes follow the first message."""
+        return len(self._bytes) > self._first_bytes
 
     @property
     def size(self) -> int:
@@ -151,20 +178,28 @@ class HeldMessages(MessageAssembler):
     def add(self, data: bytes) -> None:
         self._bytes += data
 
+    def check(self) -> None:
+        """Raise MessageError if the first prefix is invalid."""
+        if len(self._bytes) >= PREFIX_BYTES:
+            flag, length = unpack_prefix(self._bytes)
+            check_prefix(flag, length, self._message_bytes_max)
+
     def take(self) -> tuple[int, bytes] | None:
         """The next message with its compressed flag, None if it is incomplete.
 
         Raises MessageError at an invalid prefix.
         """
-        if len(self._bytes) < PREFIX_BYTES:
+        received = self._bytes
+        if len(received) < PREFIX_BYTES:
             return None
-        flag, length = unpack_prefix(self._bytes)
-        check_prefix(flag, length, self._message_bytes_max)
+        flag, length = unpack_prefix(received)
+        if flag > 1 or length > self._message_bytes_max:
+            check_prefix(flag, length, self._message_bytes_max)
         end = PREFIX_BYTES + length
-        if len(self._bytes) < end:
+        if len(received) < end:
             return None
-        payload = bytes(self._bytes[PREFIX_BYTES:end])
-        del self._bytes[:end]
+        payload = bytes(received[PREFIX_BYTES:end])
+        del received[:end]
         return flag, payload
 
     def take_rest(self) -> bytes:

@@ -9,7 +9,7 @@ from typing import Final, Protocol, cast
 from proxyless.base.metadata import EMPTY, Metadata
 from proxyless.base.status import OK, Status, StatusCode
 from proxyless.wire import frames
-from proxyless.wire.connection import Connection, ConnectionListener
+from proxyless.wire.connection import Connection
 from proxyless.wire.errors import ErrorCode, RemoteProtocolError, UsageError, protocol_error
 from proxyless.wire.frames import FLAG_END_STREAM, PREFACE, STREAM_ID_MASK
 from proxyless.wire.headers import (
@@ -29,8 +29,11 @@ from proxyless.wire.hpack import (
     encode_fields,
 )
 from proxyless.wire.limits import Limits
+from proxyless.wire.listeners import ConnectionListener
 from proxyless.wire.status import StreamEnd, end_of_reset
-from proxyless.wire.stream import ENDING, HALF_CLOSED, IDLE, OPEN, Stream, StreamListener
+from proxyless.wire.stream import Stream, StreamListener
+from proxyless.wire.stream_states import ENDING, HALF_CLOSED, IDLE, OPEN
+from proxyless.wire.turns import Turns
 
 _TOO_LATE: Final = Status(StatusCode.INTERNAL, "peer sent more after it had closed its side")
 _SECOND_HEAD: Final = Status(StatusCode.INTERNAL, "peer sent a second request head")
@@ -85,7 +88,6 @@ class ServerStream(Stream):
 
     def __init__(self, connection: "ServerConnection", stream_id: int) -> None:
         super().__init__(connection, stream_id, connection.pending_listener)
-        self.send_window = connection.peer.initial_window_bytes
         self.receiving = OPEN
 
     def send_head(self, metadata: Metadata = EMPTY, encoding: str = IDENTITY) -> None:
@@ -147,7 +149,11 @@ class ServerStream(Stream):
             super().receive_data(data, start, stop, charged_bytes)
 
     def on_handed_over(self) -> None:
-        if self.receiving is HALF_CLOSED:
+        if self.receiving is not HALF_CLOSED:
+            return
+        if self.is_mid_message:
+            self.refuse(_MID_MESSAGE)
+        else:
             self.listener.on_half_close()
 
     def refuse(self, status: Status) -> None:
@@ -164,9 +170,13 @@ class ServerConnection(Connection):
     _peer_preface = PREFACE
 
     def __init__(
-        self, listener: ServerListener, limits: Limits, now_s: Callable[[], float]
+        self,
+        listener: ServerListener,
+        limits: Limits,
+        now_s: Callable[[], float],
+        turns: Turns | None = None,
     ) -> None:
-        super().__init__(listener, limits, now_s)
+        super().__init__(listener, limits, now_s, turns)
         self._server_listener = listener
         # One for all streams: `on_call` returns before the next stream is opened.
         self.pending_listener = _PendingListener()

@@ -2,17 +2,7 @@
 
 Specs: RFC 9113 section 5.1 (stream states), gRPC over HTTP/2.
 
-Theory of operation. A stream has one `HalfState` per direction. `TRANSITIONS` is the table of both
-directions and both roles, and every change of state assigns a value of that table. The states of
-RFC 9113 are pairs of them (never "reserved": push is disabled):
-
-    RFC 9113              sending             receiving
-    idle                  IDLE, IDLE_ENDING   IDLE                  client: over the stream limit
-    open                  OPEN, ENDING        IDLE, OPEN
-                          IDLE                OPEN                  server: no response head yet
-    half-closed (local)   HALF_CLOSED         IDLE, OPEN            client
-    half-closed (remote)  IDLE, OPEN, ENDING  HALF_CLOSED           server
-    closed                CLOSED              UNDELIVERED, CLOSED
+Theory of operation. A stream has one `HalfState` per direction (`stream_states`).
 
 The two directions are closed together. END_STREAM of the server closes the stream for both roles,
 as a gRPC call ends with its status; a client that has not ended its side is reset (NO_ERROR).
@@ -24,33 +14,35 @@ connection's output or through a `SendQueue`, which exists only while something 
 window. A complete message is delivered within the turn of the loop in which its last byte is
 received.
 
-Streams with compressed messages differ while their owner holds them: received messages are kept
-packed (`HeldMessages` in the place of the assembler) and unpacked on release. If the peer ends the
-stream meanwhile, receiving is UNDELIVERED: the stream is closed for the connection, and `on_end`
-follows the last held message.
+Messages are kept as received (`HeldMessages` in the place of the assembler) while the owner holds
+the stream, and messages that may be compressed until they are due (`Unpacking`) and the budget of
+the turn admits them. If the peer ends the stream meanwhile, receiving is UNDELIVERED: the stream is
+closed for the connection, and `on_end` follows the last held message.
 """
 
 from __future__ import annotations
 
-from enum import Enum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from proxyless.base.status import Status, StatusCode
 from proxyless.wire.errors import ErrorCode, UsageError
 from proxyless.wire.flow import SendQueue
+from proxyless.wire.limits import MESSAGE_COST, UNPACKING_COST
 from proxyless.wire.messages import (
     ENCODINGS,
     PREFIX_BYTES,
     HeldMessages,
     MessageAssembler,
     MessageError,
+    Unpacking,
     decompress,
     pack_data_and_prefix,
     pack_prefix,
     unpack_prefix,
 )
 from proxyless.wire.status import StreamEnd
+from proxyless.wire.stream_states import IDLE, UNDELIVERED
 
 if TYPE_CHECKING:
     from proxyless.wire.connection import Connection
@@ -59,82 +51,6 @@ _WINDOW_EXCEEDED: Final = Status(
     StatusCode.INTERNAL, "peer sent more than the stream's window allows"
 )
 _NO_HEAD: Final = Status(StatusCode.INTERNAL, "peer sent a message before the response head")
-
-
-class HalfState(Enum):
-    """State of one direction of a stream, with the next state after each event.
-
-    An event that cannot happen in a state has no attribute there: reading it is a bug of ours.
-    """
-
-    IDLE = "no HEADERS yet"
-    IDLE_ENDING = "no HEADERS yet, and the last message is queued"
-    OPEN = "HEADERS sent or received, messages may follow"
-    ENDING = "the last message is queued, END_STREAM or trailers follow it"
-    HALF_CLOSED = "END_STREAM sent or received"
-    UNDELIVERED = "stream closed, held messages and the end are still to be delivered"
-    CLOSED = "stream closed"
-
-    # HEADERS without END_STREAM.
-    after_headers: HalfState
-    # The owner has sent its last message, and the message or what follows it has to wait.
-    after_last_message: HalfState
-    after_end_stream: HalfState
-    # The peer has ended the stream behind messages that are held.
-    after_end_behind_held: HalfState
-    # The last held message is delivered, or dropped.
-    after_delivery: HalfState
-    # The stream leaves the connection's table.
-    after_close: HalfState
-
-    # Derived.
-    is_idle: bool
-    is_closed: bool
-    takes_messages: bool
-
-
-IDLE: Final = HalfState.IDLE
-OPEN: Final = HalfState.OPEN
-ENDING: Final = HalfState.ENDING
-HALF_CLOSED: Final = HalfState.HALF_CLOSED
-UNDELIVERED: Final = HalfState.UNDELIVERED
-
-TRANSITIONS: Final[dict[HalfState, dict[str, HalfState]]] = {
-    HalfState.IDLE: {
-        "after_headers": HalfState.OPEN,
-        "after_last_message": HalfState.IDLE_ENDING,
-        "after_end_stream": HalfState.HALF_CLOSED,
-        "after_close": HalfState.CLOSED,
-    },
-    HalfState.IDLE_ENDING: {
-        "after_headers": HalfState.ENDING,
-        "after_close": HalfState.CLOSED,
-    },
-    HalfState.OPEN: {
-        "after_last_message": HalfState.ENDING,
-        "after_end_stream": HalfState.HALF_CLOSED,
-        "after_end_behind_held": HalfState.UNDELIVERED,
-        "after_close": HalfState.CLOSED,
-    },
-    HalfState.ENDING: {
-        "after_end_stream": HalfState.HALF_CLOSED,
-        "after_close": HalfState.CLOSED,
-    },
-    HalfState.HALF_CLOSED: {"after_close": HalfState.CLOSED},
-    HalfState.UNDELIVERED: {
-        "after_close": HalfState.UNDELIVERED,
-        "after_delivery": HalfState.CLOSED,
-    },
-    HalfState.CLOSED: {},
-}
-
-# State changes of an RPC are assignments of these values, with no lookup in the table.
-for _state, _row in TRANSITIONS.items():
-    _state.is_idle = _state in {HalfState.IDLE, HalfState.IDLE_ENDING}
-    _state.is_closed = _state in {HalfState.UNDELIVERED, HalfState.CLOSED}
-    _state.takes_messages = _state in {HalfState.IDLE, HalfState.OPEN}
-    for _event, _next in _row.items():
-        setattr(_state, _event, _next)
 
 
 class StreamListener(Protocol):
@@ -185,10 +101,10 @@ class Stream:
         "receiving",
         "recv_target",
         "recv_window",
-        "send_window",
         "sending",
         "unpacked_bytes",
         "updated_at_trip",
+        "window_change",
     )
 
     def __init__(self, connection: Connection, stream_id: int, listener: StreamListener) -> None:
@@ -198,7 +114,8 @@ class Stream:
         self.listener = listener
         # Changed by what we send and the peer's WINDOW_UPDATE.
         self.sending = IDLE
-        self.send_window = 0
+        # The peer's window for this stream, minus the initial window of the connection.
+        self.window_change = 0
         self.queue: SendQueue | None = None
         # Changed by what we receive and by the owner's hold.
         self.receiving = IDLE
@@ -214,8 +131,8 @@ class Stream:
 
     # How the peer compresses messages. Set when receiving is OPEN.
     encoding: str
-    # The listener and the end of an UNDELIVERED stream.
-    _behind_held: tuple[StreamListener, StreamEnd]
+    # The listener of an UNDELIVERED stream, its end, and its end if the last message is incomplete.
+    _behind_held: tuple[StreamListener, StreamEnd, StreamEnd]
 
     # The stream is closed. Read for every sent message: a property without a Python function.
     is_ended = cast("bool", property(attrgetter("receiving.is_closed")))
@@ -226,6 +143,11 @@ class Stream:
         return not self.sending.takes_messages
 
     # Sending
+
+    @property
+    def send_window(self) -> int:
+        """What the peer admits. Negative after the peer has lowered its initial window."""
+        return self.window_change + self.connection.outbound.initial_window_bytes
 
     @property
     def is_writable(self) -> bool:
@@ -241,10 +163,14 @@ class Stream:
             raise UsageError("message sent after the sending side was closed")
         size = len(message) + PREFIX_BYTES
         outbound = self.connection.outbound
-        if size <= self.send_window and self.queue is None and size <= outbound.sendable_bytes:
+        if (
+            self.queue is None
+            and size <= outbound.sendable_bytes
+            and size <= self.window_change + outbound.initial_window_bytes
+        ):
             if end_stream:
                 self.sending = sending.after_end_stream
-            self.send_window -= size
+            self.window_change -= size
             head = pack_data_and_prefix(size << 8, end_stream, self.id, is_compressed, len(message))
             outbound.send_data(size, head + message)
             return
@@ -268,7 +194,9 @@ class Stream:
 
     # Receiving
 
-    def receive_data(self, data: bytes, start: int, stop: int, charged_bytes: int) -> None:
+    def receive_data(  # noqa: C901 - more calls cost every message
+        self, data: bytes, start: int, stop: int, charged_bytes: int
+    ) -> None:
         """Receive the payload data[start:stop]; padding is in `charged_bytes` only."""
         window = self.recv_window = self.recv_window - charged_bytes
         if window < self.recv_target >> 1:
@@ -276,10 +204,14 @@ class Stream:
                 self.reset(ErrorCode.FLOW_CONTROL_ERROR, _WINDOW_EXCEEDED)
                 return
             if not self.is_held:
-                self.connection.replenish_stream(self)
+                self._replenish()
         if self.receiving is IDLE:
             if start != stop:
                 self.refuse(_NO_HEAD)
+            return
+        if self.is_held:
+            if start != stop:
+                self._keep(data[start:stop])
             return
         # The usual case: the frame is exactly one message, which is not compressed.
         if self.assembler is None and stop - start >= PREFIX_BYTES:
@@ -295,9 +227,10 @@ class Stream:
             self._assemble(data[start:stop])
 
     def _assemble(self, data: bytes) -> None:
-        if self.is_held and self._may_be_compressed:
-            self._keep_packed(data)
+        if self._keeps_messages:
+            self._keep(data)
             return
+        turns = self.connection.outbound.turns
         assembler = self.assembler or MessageAssembler(self.connection.message_bytes_max)
         try:
             messages = assembler.feed(data)
@@ -305,9 +238,12 @@ class Stream:
                 self.listener.on_message(self._unpack(payload) if is_compressed else payload)
                 if self.is_ended:
                     return
-                if self.is_held and self._may_be_compressed:
+                turns.left -= MESSAGE_COST
+                if self.is_held or turns.left <= 0:
                     messages.close()
-                    self._keep_packed(assembler.take_rest())
+                    self.assembler = None
+                    if rest := assembler.take_rest():
+                        self._keep(rest)
                     return
         except MessageError as error:
             self.refuse(error.status)
@@ -315,51 +251,84 @@ class Stream:
         self.assembler = assembler if assembler.is_partial else None
 
     def _unpack(self, payload: bytes) -> bytes:
-        message = decompress(self.encoding, payload, self.connection.message_bytes_max)
+        limit = self.connection.message_bytes_max
+        cost = UNPACKING_COST + limit
+        try:
+            message = decompress(self.encoding, payload, limit)
+            cost = UNPACKING_COST + len(message)
+        finally:
+            self.connection.outbound.turns.left -= cost
         self.unpacked_bytes += len(message) - len(payload)
         return message
 
     @property
     def is_mid_message(self) -> bool:
+        """Whether the next message is incomplete."""
         return self.assembler is not None and self.assembler.is_partial
 
     def hold(self) -> None:
-        """Give the peer no more window until `release`: the listener has too much unread."""
+        """Deliver nothing and give the peer no window until `release`."""
         self.is_held = True
 
     def release(self) -> None:
-        """Deliver the held messages, and give the peer window again."""
+        """Deliver the held messages that are due, and give the peer window again."""
         self.is_held = False
-        if (held := self.held_messages) is not None:
-            self._hand_over(held)
-            if self.held_messages is not None:
-                return
-        if not self.is_ended and self.recv_window < self.recv_target >> 1:
-            self.connection.replenish_stream(self)
+        if self.held_messages is not None:
+            self._deliver_held()
+        elif not self.is_ended and self.recv_window < self.recv_target >> 1:
+            self._replenish()
+
+    def _replenish(self) -> None:
+        """Give the peer window, minus what is held of complete messages."""
+        held = self.held_messages
+        held_bytes = held.size if held is not None and held.has_message else 0
+        if self.recv_window + held_bytes < self.recv_target >> 1:
+            self.connection.replenish_stream(self, held_bytes)
 
     # Held messages
 
     @property
-    def _may_be_compressed(self) -> bool:
-        return self.encoding in ENCODINGS
+    def _keeps_messages(self) -> bool:
+        return self.is_held or self.encoding in ENCODINGS or self.held_messages is not None
 
     @property
     def held_messages(self) -> HeldMessages | None:
-        """What was received while the stream was held, if it may be compressed."""
+        """What was received and is not delivered; None if the stream delivers at once."""
         return self.assembler if isinstance(self.assembler, HeldMessages) else None
 
-    def _keep_packed(self, data: bytes) -> None:
+    def keep_packed(self, unpacking: Unpacking) -> None:
+        """Keep messages until they are due. Called before the first message is received."""
+        if not self.is_ended:
+            self._start_holding().unpacking = unpacking
+
+    def request_message(self) -> None:
+        """Deliver one message, now or when it is received. For a stream that unpacks ON_READ."""
+        if (held := self.held_messages) is not None:
+            held.is_requested = True
+            self._deliver_held()
+
+    def _start_holding(self) -> HeldMessages:
         held = self.held_messages
         if held is None:
             begun = b"" if self.assembler is None else self.assembler.take_rest()
-            held = HeldMessages(self.connection.message_bytes_max, begun)
-        held.add(data)
-        self.assembler = held if held.size else None
+            self.assembler = held = HeldMessages(self.connection.message_bytes_max, begun)
+            self.connection.held_bytes += held.size
+        return held
 
-    def _hand_over(self, held: HeldMessages) -> None:
-        """Unpack and deliver until the listener holds the stream again."""
-        if held.is_being_taken:
-            return  # The listener has called `release` in `on_message`.
+    def _keep(self, data: bytes) -> None:
+        held = self.assembler
+        if not isinstance(held, HeldMessages):
+            held = self._start_holding()
+        held.add(data)
+        self.connection.held_bytes += len(data)
+        if not self.is_held:
+            self._deliver_held()
+
+    def _deliver_held(self) -> None:
+        """Deliver the messages that are due, as far as the budget of the turn admits them."""
+        held = self.held_messages
+        if held is None or self.is_held or held.is_being_taken:
+            return  # In the last case the listener has called `release` in `on_message`.
         held.is_being_taken = True
         try:
             is_complete = self._deliver(held)
@@ -367,41 +336,94 @@ class Stream:
             self.refuse(error.status)
             return
         held.is_being_taken = False
-        if is_complete and self.receiving is UNDELIVERED:
-            self._end_behind_held(self._behind_held[1])
-        elif is_complete:
-            self.assembler = None
-            if held.size:
-                self._assemble(held.take_rest())
-            self.on_handed_over()
+        if self.assembler is not held:
+            return
+        if is_complete and not self.is_held:
+            self._on_delivered(held)
+        if not (self.is_ended or self.is_held) and self.recv_window < self.recv_target >> 1:
+            self._replenish()
 
     def _deliver(self, held: HeldMessages) -> bool:
-        """Deliver every message; return False if the listener holds or ends the stream."""
-        receiving = self.receiving
+        """Return whether every complete message is delivered."""
+        receiving, turns = self.receiving, self.connection.outbound.turns
         listener = self._behind_held[0] if receiving is UNDELIVERED else self.listener
-        while (message := held.take()) is not None:
-            is_compressed, payload = message
-            listener.on_message(self._unpack(payload) if is_compressed else payload)
-            if self.is_held or self.assembler is not held or self.receiving is not receiving:
-                return False
-        return True
+        is_at_once, delivered_bytes = held.unpacking is Unpacking.AT_ONCE, 0
+        try:
+            while is_at_once or self._is_due(held):
+                if turns.left <= 0 and held.has_message:
+                    turns.defer(self._deliver_held)
+                    return False
+                message = held.take()
+                if message is None:
+                    return True
+                is_compressed, payload = message
+                delivered_bytes += PREFIX_BYTES + len(payload)
+                turns.left -= MESSAGE_COST
+                held.is_requested = not is_at_once and held.unpacking is Unpacking.AT_END
+                listener.on_message(self._unpack(payload) if is_compressed else payload)
+                if self.is_held or self.assembler is not held or self.receiving is not receiving:
+                    return False
+        finally:
+            self.connection.on_delivery(delivered_bytes)
+        held.check()
+        return not held.has_message
+
+    def _is_due(self, held: HeldMessages) -> bool:
+        if held.unpacking is Unpacking.AT_END:
+            held.is_requested |= self.receiving is UNDELIVERED or held.has_second
+        return held.is_requested
+
+    def _on_delivered(self, held: HeldMessages) -> None:
+        """Every complete message is delivered."""
+        if self.receiving is UNDELIVERED:
+            _, end, end_mid_message = self._behind_held
+            self._end_behind_held(end_mid_message if held.size else end)
+            return
+        if held.unpacking is Unpacking.AT_ONCE and not (held.size and self.encoding in ENCODINGS):
+            self._drop_held()
+            if rest := held.take_rest():
+                self._assemble(rest)
+        self.on_handed_over()
 
     def on_handed_over(self) -> None:
         """The last held message is delivered."""
 
-    def put_behind_held(self, end: StreamEnd) -> None:
-        """Deliver this end after the held messages. Called just before the stream is closed."""
+    @property
+    def undelivered_end(self) -> StreamEnd | None:
+        """The end of the stream if it is received and follows held messages."""
+        return self._behind_held[1] if self.receiving is UNDELIVERED else None
+
+    def put_behind_held(self, end: StreamEnd, end_mid_message: StreamEnd) -> None:
+        """Deliver an end after the held messages. Called just before the stream is closed."""
         self.receiving = self.receiving.after_end_behind_held
-        self._behind_held = (self.listener, end)
+        self._behind_held = (self.listener, end, end_mid_message)
         self.listener = NO_LISTENER
+
+    def on_closed_behind_held(self, *, is_early: bool) -> None:
+        """The stream is closed, with held messages; `is_early`: before we have ended it."""
+        if is_early:
+            # Writers need not wait for the peer's window any more.
+            self._behind_held[0].on_writable()
+        self._deliver_held()
+
+    def drop_received(self) -> None:
+        """Drop what is received and not delivered. Called when the stream is closed."""
+        if self.receiving is not UNDELIVERED:
+            self._drop_held()
+            self.assembler = None
+
+    def _drop_held(self) -> None:
+        if (held := self.held_messages) is not None:
+            self.assembler = None
+            self.connection.on_delivery(held.size)
 
     def _end_behind_held(self, end: StreamEnd) -> None:
         """Deliver the end of an UNDELIVERED stream. Does nothing on another."""
         if self.receiving is UNDELIVERED:
             self.receiving = self.receiving.after_delivery
-            listener, _ = self._behind_held
+            listener = self._behind_held[0]
             del self._behind_held
-            self.assembler = None
+            self._drop_held()
             listener.on_end(end)
 
     # Ending

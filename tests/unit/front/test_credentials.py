@@ -24,7 +24,7 @@ from proxyless.front import (
     to_channel_credentials,
     xds_channel_credentials,
 )
-from proxyless.front import credentials as front_credentials
+from proxyless.front import plugin_threads as front_plugin_threads
 from proxyless.front.credentials import _PluginCredentials, to_call_credentials
 from proxyless.runtime.daemon_threads import DaemonThreads
 from tests.worlds.transports import PATIENCE_S, until
@@ -190,7 +190,7 @@ async def test_a_withdrawn_plugin_is_not_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pool = DaemonThreads("plugin", "plugins", threads_max=1)
-    monkeypatch.setattr(front_credentials, "plugin_threads", lambda: pool)
+    monkeypatch.setattr(front_plugin_threads, "plugin_threads", lambda: pool)
     begun: list[str] = []
     may_go_on = threading.Event()
 
@@ -263,7 +263,7 @@ async def test_a_plugin_that_gets_no_thread_is_an_error(monkeypatch: pytest.Monk
         raise RuntimeError("can't start new thread")
 
     pool = DaemonThreads("plugin", "plugins", threads_max=1)
-    monkeypatch.setattr(front_credentials, "plugin_threads", lambda: pool)
+    monkeypatch.setattr(front_plugin_threads, "plugin_threads", lambda: pool)
     result = Result()
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)

@@ -7,9 +7,13 @@ The choice is random per RPC, so that many clients with few RPCs each still matc
 
 A target of weight 0 has a child, so that it is connected when its weight grows, but it is ignored
 in picks and in the state.
+
+Many children are updated in slices (`runtime.work_queue`), and their reports are combined once per
+turn. A child that has not got its first update counts as CONNECTING.
 """
 
 from bisect import bisect
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import accumulate
@@ -27,9 +31,14 @@ from proxyless.lb.hierarchy import NO_SPLIT, split_by_child
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.lb.reentrancy import Hold
 from proxyless.lb.retained_child import NOT_LISTED, RetainedChild, join_rejections
-from proxyless.runtime import SoonQueue
+from proxyless.runtime import Soon, SoonQueue
 
 _WEIGHT: Final = integer(0, UINT32_MAX)
+
+# Units of `runtime.work_queue`: the policies of a child, without its endpoints.
+UPDATE_UNITS: Final = 15
+# With more targets, their reports are combined in the next turn.
+COMBINED_AT_ONCE_MAX: Final = 100
 
 NO_TARGETS: Final = "weighted_target policy has no target with a weight above 0"
 
@@ -154,9 +163,13 @@ class WeightedTargetPolicy:
         "_helper",
         "_hold",
         "_last_published",
+        "_refresh_soon",
+        "_rejections",
         "_split",
         "_targets",
         "_to_connect",
+        "_update",
+        "_waiting",
     )
 
     def __init__(self, helper: Helper) -> None:
@@ -165,11 +178,16 @@ class WeightedTargetPolicy:
         # From the last update: the targets, and its endpoints by child.
         self._targets: Mapping[str, TargetConfig] = {}
         self._split = NO_SPLIT
+        # The last update; the targets that have not got it yet; and the rejections of others.
+        self._update: Update | None = None
+        self._waiting: deque[str] = deque()
+        self._rejections: list[str] = []
         # Includes retained children, which are not in the config.
         self._children: dict[str, TargetChild] = {}
         # Active during calls to children.
         self._hold: Final = Hold(self._refresh)
         self._last_published: Combined | None = None
+        self._refresh_soon = Soon(helper.context.clock, self._refresh)
         self._to_connect = SoonQueue[str](helper.context.clock, self._connect_children)
 
     def update(self, update: Update) -> Status:
@@ -177,23 +195,45 @@ class WeightedTargetPolicy:
         assert isinstance(config, WeightedTargetConfig), "the factory parsed the config"
         self._targets = config.targets
         self._split = split_by_child(update.endpoints, self._split)
-        rejections: list[str] = []
         # Before the updates: no child may be missing if the update of another one raises.
         for name in self._targets:
-            self._create_or_reactivate(name)
+            child = self._children.get(name)
+            if child is None:
+                self._children[name] = TargetChild(self._helper, name, self)
+            else:
+                child.reactivate()
+        waiting = dict.fromkeys(self._targets)
+        if self._waiting:
+            # Targets that wait for the previous update come first, so that frequent updates cannot
+            # starve the last ones.
+            first = dict.fromkeys(name for name in self._waiting if name in waiting)
+            waiting = first | waiting
+        self._update, self._waiting = update, deque(waiting)
         with self._hold:
-            for name, target in self._targets.items():
-                child = self._children[name]
-                attributes = update.attributes.with_(LOCALITY_LABEL, target.label or name)
-                part = Update((), None, attributes, update.resolution_note)
-                endpoints = self._split.endpoints_of(name)
-                rejections += child.update_policy(part, endpoints, target.policy)
+            if self._waiting:
+                self._helper.context.work.run(self, UPDATE_UNITS)
             for name, child in self._children.items():
                 if name not in self._targets:
                     child.unlist()
             # Every update leads to a report, even if nothing changed.
             self._last_published = None
+        rejections, self._rejections = self._rejections, []
         return join_rejections(rejections) if rejections else OK
+
+    def step(self) -> bool:
+        """Update the next child. Called by the work queue, inside `update` or later."""
+        update, name = self._update, self._waiting.popleft()
+        assert update is not None, "targets wait for an update"
+        target = self._targets[name]
+        attributes = update.attributes.with_(LOCALITY_LABEL, target.label or name)
+        part = Update((), None, attributes, update.resolution_note)
+        endpoints = self._split.endpoints_of(name)
+        self._rejections += self._children[name].update_policy(part, endpoints, target.policy)
+        if self._rejections and not self._hold.active:
+            # There is no update to return them from.
+            self._rejections = []
+            self._helper.request_reresolution()
+        return bool(self._waiting)
 
     def exit_idle(self) -> None:
         if not self._targets:
@@ -211,6 +251,8 @@ class WeightedTargetPolicy:
 
     def close(self) -> None:
         self._to_connect.cancel()
+        self._refresh_soon.cancel()
+        self._helper.context.work.cancel(self)
         children, self._children = self._children, {}
         for child in children.values():
             child.close()
@@ -223,17 +265,15 @@ class WeightedTargetPolicy:
         )
         return LbNode(state=state, detail=detail, children=children)
 
-    def _create_or_reactivate(self, name: str) -> None:
-        if name in self._children:
-            self._children[name].reactivate()
-        else:
-            self._children[name] = TargetChild(self._helper, name, self)
-
     # Called by children.
 
     def on_change(self) -> None:
         """Called after a change of a child's state or picker."""
-        if not self._hold.active:
+        if self._hold.active:
+            return
+        if len(self._targets) > COMBINED_AT_ONCE_MAX:
+            self._refresh_soon.request()
+        else:
             self._refresh()
 
     def connect_soon(self, name: str) -> None:

@@ -59,8 +59,12 @@ T = TypeVar("T")
 # Clusters in one chain of aggregates, root and leaf included (A74-13).
 DEPTH_MAX: Final = 16
 # Clusters below one aggregate, and how many of its leaves in error are named in the note.
-GRAPH_MAX: Final = 10_000
+GRAPH_MAX: Final = 4_096
 NOTES_MAX: Final = 5
+# Clusters that the routes of one virtual host name.
+ROUTED_MAX: Final = 4_096
+# Clusters below all aggregates of one config; one below several aggregates counts several times.
+AGGREGATED_MAX: Final = 10_000
 
 # Host and port of a LOGICAL_DNS cluster.
 DnsName = tuple[str, int]
@@ -196,12 +200,18 @@ class _Resolution:
         self._missing: dict[Missing, None] = {}
         # Shared by all aggregates.
         self._leaves: dict[str, ClusterConfig | Missing] = {}
+        # The number of clusters that aggregates may still have.
+        self.aggregated_left = AGGREGATED_MAX
 
     def run(self) -> Plan:
         found = self._find_virtual_host()
         clusters: dict[str, ClusterResult] = {}
         if isinstance(found, tuple):
-            for name in routed_clusters(found[2]):
+            routed = routed_clusters(found[2])
+            if len(routed) > ROUTED_MAX:
+                found = self._too_many_clusters(found[1].name, len(routed))
+                routed = {}
+            for name in routed:
                 result = self._resolve_cluster(name)
                 if result is not None:
                     clusters[name] = result
@@ -366,6 +376,10 @@ class _Resolution:
     def _config_error(self, context: str, text: str) -> ConfigError:
         return ConfigError(context, self._status(context, text))
 
+    def _too_many_clusters(self, route_config: str, count: int) -> ConfigError:
+        text = f"has a virtual host that names {count} clusters, wanted at most {ROUTED_MAX}"
+        return self._config_error(name_route_config(route_config), text)
+
     def _aggregate_error(self, name: str, text: str) -> ClusterError:
         return ClusterError(self._status(name_cluster(name), f"aggregate {text}"))
 
@@ -430,6 +444,10 @@ class _AggregateWalk:
             self.limit = f"has more than {GRAPH_MAX} clusters below it at {name_cluster(name)}"
             return
         resolution = self._resolution
+        if resolution.aggregated_left == 0:
+            self.limit = f"exceeds the {AGGREGATED_MAX} clusters of all aggregates of one config"
+            return
+        resolution.aggregated_left -= 1
         resolution.plan.clusters[name] = None
         state = resolution.cluster_state(name)
         if state.resource is not None:

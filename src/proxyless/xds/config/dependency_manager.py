@@ -15,7 +15,7 @@ Theory of operation
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from proxyless.base import OK, Endpoint, Locality, Status, StatusCode
 from proxyless.base.frozen import frozen
@@ -43,6 +43,11 @@ if TYPE_CHECKING:
     from proxyless.xds.resources import Cluster, Listener, RouteConfiguration
 
 T = TypeVar("T")
+
+# The number of clusters up to which a config is resolved and published in the same turn.
+PUBLISHED_AT_ONCE_MAX: Final = 1_000
+# Watches of one resource type that are opened, and that are cancelled, in one turn.
+WATCHES_PER_TURN: Final = 1_000
 
 
 @frozen
@@ -95,6 +100,9 @@ class XdsDependencyManager:
         self._missing_since_s: dict[Missing, float] = {}
         # Requested while a notification is not processed yet.
         self._reconcile_soon = Soon(tools.clock, self._reconcile)
+        # The last plan; requested if a large one is not published yet.
+        self._plan = Plan()
+        self._publish_soon = Soon(tools.clock, self._publish_plan)
         self._is_closed = False
         self._listeners.set_watched({target.listener_name: None})
 
@@ -135,8 +143,10 @@ class XdsDependencyManager:
         """Stop every watch; the watcher is not called any more. Idempotent."""
         self._is_closed = True
         self._reconcile_soon.cancel()
-        self._listeners.set_watched({})
-        self._watch(Plan())
+        self._publish_soon.cancel()
+        for watches in (self._listeners, self._route_configs, self._clusters, self._endpoints):
+            watches.close()
+        self._watch_dns({})
 
     def on_change(self) -> None:
         """Called by watches and subscriptions: reconcile soon."""
@@ -144,10 +154,23 @@ class XdsDependencyManager:
             self._reconcile_soon.request()
 
     def _reconcile(self) -> None:
+        if self._clusters.is_incomplete or self._endpoints.is_incomplete:
+            # The rest of the watches is opened first, and then this is called again.
+            return
         plan = self.plan()
         self._watch(plan)
         now_s, before = self._tools.clock.now_s(), self._missing_since_s
         self._missing_since_s = {each: before.get(each, now_s) for each in plan.missing}
+        self._plan = plan
+        if len(plan.clusters) > PUBLISHED_AT_ONCE_MAX:
+            self._publish_soon.request()
+        else:
+            self._publish_plan()
+
+    def _publish_plan(self) -> None:
+        # A large plan that waited is out of date now.
+        self._publish_soon.cancel()
+        plan = self._plan
         if isinstance(plan.outcome, XdsConfig):
             self._publish_config(plan.outcome)
         elif error := plan.outcome or self._error:
@@ -177,10 +200,14 @@ class XdsDependencyManager:
         self._route_configs.set_watched(plan.route_configs)
         self._clusters.set_watched(plan.clusters)
         self._endpoints.set_watched(plan.endpoints)
-        for key in [key for key in self._dns if key not in plan.dns]:
+        if plan.dns.keys() != self._dns.keys():
+            self._watch_dns(plan.dns)
+
+    def _watch_dns(self, needed: Mapping[DnsName, None]) -> None:
+        for key in [key for key in self._dns if key not in needed]:
             self._dns.pop(key).close()
             self._states.dns.pop(key, None)
-        for key in plan.dns:
+        for key in needed:
             if key not in self._dns:
                 self._dns[key] = _DnsWatch(self, self._tools, key, self._states.dns)
 
@@ -200,16 +227,40 @@ class _Watches(Generic[T]):
         self._type = resource_type
         self._states = states
         self._cancels: dict[str, Callable[[], None]] = {}
+        # The names of the last call, and whether some of them are not watched yet.
+        self._needed: Mapping[str, None] = {}
+        self.is_incomplete = False
+        self._continue_soon = Soon(tools.clock, self._open_and_cancel)
 
     def set_watched(self, needed: Mapping[str, None]) -> None:
-        """Watch exactly these names."""
-        for name in [name for name in self._cancels if name not in needed]:
-            self._cancels.pop(name)()
-            self._states.pop(name, None)
-        for name in needed:
-            if name not in self._cancels:
-                watcher = _Watcher(self._manager, self._states, name)
-                self._cancels[name] = self._tools.watch(self._type, name, watcher)
+        """Watch exactly these names; in slices, if many are new or not needed any more."""
+        self._needed = needed
+        if needed.keys() != self._cancels.keys():
+            self._open_and_cancel()
+
+    def close(self) -> None:
+        self._continue_soon.cancel()
+        for name in list(self._cancels):
+            self._cancel(name)
+
+    def _open_and_cancel(self) -> None:
+        cancels, needed = self._cancels, self._needed
+        removed = [name for name in cancels if name not in needed]
+        for name in removed[:WATCHES_PER_TURN]:
+            self._cancel(name)
+        added = [name for name in needed if name not in cancels]
+        for name in added[:WATCHES_PER_TURN]:
+            watcher = _Watcher(self._manager, self._states, name)
+            cancels[name] = self._tools.watch(self._type, name, watcher)
+        before, self.is_incomplete = self.is_incomplete, len(added) > WATCHES_PER_TURN
+        if self.is_incomplete or len(removed) > WATCHES_PER_TURN:
+            self._continue_soon.request()
+        elif before:
+            self._manager.on_change()
+
+    def _cancel(self, name: str) -> None:
+        self._cancels.pop(name)()
+        self._states.pop(name, None)
 
 
 class _Watcher(Generic[T]):

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 from proxyless.base import quote
 from proxyless.base.frozen import frozen
 from proxyless.xds.filters.api import want_message
-from proxyless.xds.filters.session_filter import SessionFilter
 from proxyless.xds.parsing.proto_fields import decode_any_as, read_duration_s
 
 if TYPE_CHECKING:
     from proxyless.base import ValidationErrors
     from proxyless.protos import Proto
     from proxyless.runtime import Random
+    from proxyless.xds.filters.session_filter import SessionFilter
     from proxyless.xds.parsing.http_filters import FilterMessage
 
 _PACKAGE: Final = "envoy.extensions.filters.http.stateful_session.v3"
@@ -80,7 +80,11 @@ class StatefulSessionFilterFactory:
         # An override replaces the whole config.
         session = config if override is None else override
         assert isinstance(session, StatefulSessionConfig), "the config has this filter's type"
-        return None if session.cookie is None else SessionFilter(session.cookie)
+        if session.cookie is None:
+            return None
+        from proxyless.xds.filters.session_filter import SessionFilter  # noqa: PLC0415 - rare
+
+        return SessionFilter(session.cookie)
 
 
 def _parse_session(message: Proto, errors: ValidationErrors) -> StatefulSessionConfig:

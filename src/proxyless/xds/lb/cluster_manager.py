@@ -4,17 +4,21 @@ Specs: A31 (xds_cluster_manager), A28 (state, retention); D21 (two names, two fo
 
 The ConfigSelector chooses the child of an RPC; siblings never influence a pick. RPCs with a name
 that no child has are dropped: selector and policy disagree, which must not happen.
+
+Children are updated in slices (`runtime.work_queue`). RPCs of a child that waits for its part of
+the last update are queued, so that each RPC uses one config only.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from proxyless.base import OK, State, Status, StatusCode, quote
 from proxyless.base.frozen import frozen
 from proxyless.base.json_fields import OBJECT, JsonObject
-from proxyless.lb import QUEUE_PICKER, Drop, PolicyConfig
+from proxyless.lb import QUEUE, QUEUE_PICKER, Drop, PolicyConfig
 from proxyless.lb.aggregate import IDLE_IS_IDLE, StateCounts, aggregate, sticky_state
 from proxyless.lb.api import Picker, PickInfo, PickResult
 from proxyless.lb.config import parse_child_policy, parse_policy_list
@@ -24,6 +28,7 @@ from proxyless.lb.retained_child import NOT_LISTED, RetainedChild, join_rejectio
 from proxyless.xds.config.attributes import XDS_CONFIG
 from proxyless.xds.error_texts import with_node
 from proxyless.xds.filters.attributes import CLUSTER
+from proxyless.xds.lb.cds.policy import CdsConfig, CdsFactory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +37,9 @@ if TYPE_CHECKING:
     from proxyless.lb import Helper, PolicyRegistry, Update
 
 NAME: Final = "xds_cluster_manager_experimental"
+
+# Units of `runtime.work_queue`: an update of a child without a change.
+UPDATE_UNITS: Final = 2
 A31_NAME: Final = "xds_cluster_manager"
 
 _NO_CHILDREN: Final = Status(StatusCode.UNAVAILABLE, "xds_cluster_manager has no children")
@@ -64,7 +72,8 @@ class ClusterManagerPicker(Picker):
         name = info.attributes.get(CLUSTER)
         child = self._children.get(name) if name is not None else None
         if child is None or not child.is_pickable:
-            return _drop_unknown(name, self._node_id)
+            is_waiting = child is not None and child.in_config
+            return QUEUE if is_waiting else _drop_unknown(name, self._node_id)
         return child.picker.pick(info)
 
     @property
@@ -90,6 +99,10 @@ class ClusterManagerPolicy:
         self._counts = StateCounts()
         # Active during calls to children.
         self._hold: Final = Hold(self._report)
+        # The last update; the children that have not got it yet; and the rejections of others.
+        self._update: Update | None = None
+        self._waiting: deque[str] = deque()
+        self._rejections: list[str] = []
         # From the last update, for error texts.
         self._node_id = ""
 
@@ -98,24 +111,50 @@ class ClusterManagerPolicy:
         assert isinstance(config, ClusterManagerConfig), "the config has this policy's type"
         xds_config = update.attributes.get(XDS_CONFIG)
         self._node_id = "" if xds_config is None else xds_config.node_id
-        rejections: list[str] = []
         # Create all first: the picker must find every cluster when this returns (A31-15).
         for name in config.children:
             self._ensure_child(name)
         for name, child in self._children.items():
             if name not in config.children:
-                self._set_pickable(child, is_pickable=False)
+                self._set_in_config(child, in_config=False)
                 child.unlist()
+        waiting = dict.fromkeys(config.children)
+        if self._waiting:
+            # Children that wait for the previous update come first, so that frequent updates cannot
+            # starve the last ones.
+            first = dict.fromkeys(name for name in self._waiting if name in waiting)
+            waiting = first | waiting
+        self._update, self._waiting = update, deque(waiting)
         with self._hold:
-            for name, policy in config.children.items():
-                child = self._children[name]
-                rejections += child.update_policy(update, update.endpoints, policy)
+            if self._waiting:
+                self._helper.context.work.run(self, UPDATE_UNITS)
+            for name in self._waiting:
+                self._children[name].is_pickable = False
+        rejections, self._rejections = self._rejections, []
         return join_rejections(rejections) if rejections else OK
+
+    def step(self) -> bool:
+        """Update the next child. Called by the work queue, inside `update` or later."""
+        if not self._hold.active:
+            with self._hold:
+                self.step()
+            if self._rejections:
+                # There is no update to return them from.
+                self._rejections = []
+                self._helper.request_reresolution()
+            return bool(self._waiting)
+        update, child = self._update, self._children[self._waiting.popleft()]
+        assert update is not None, "children wait for an update"
+        assert isinstance(update.config, ClusterManagerConfig), "the config has this policy's type"
+        child.is_pickable = True
+        policy = update.config.children[child.name]
+        self._rejections += child.update_policy(update, update.endpoints, policy)
+        return bool(self._waiting)
 
     def exit_idle(self) -> None:
         with self._hold:
             for child in self._children.values():
-                if child.is_pickable:
+                if child.in_config:
                     child.policy.exit_idle()
 
     def reset_backoff(self) -> None:
@@ -124,6 +163,7 @@ class ClusterManagerPolicy:
                 child.policy.reset_backoff()
 
     def close(self) -> None:
+        self._helper.context.work.cancel(self)
         children, self._children = self._children, {}
         for child in children.values():
             child.close()
@@ -144,13 +184,14 @@ class ClusterManagerPolicy:
             child = self._children[name] = ClusterChild(self._helper, name, self)
         else:
             child.reactivate()
-        self._set_pickable(child, is_pickable=True)
+        if not child.in_config:
+            self._set_in_config(child, in_config=True)
 
-    def _set_pickable(self, child: ClusterChild, *, is_pickable: bool) -> None:
+    def _set_in_config(self, child: ClusterChild, *, in_config: bool) -> None:
         """Only children of the config are picked from and counted (A28-08)."""
-        if child.is_pickable is not is_pickable:
-            child.is_pickable = is_pickable
-            if is_pickable:
+        if child.in_config is not in_config:
+            child.in_config = child.is_pickable = in_config
+            if in_config:
                 self._counts.add(child.state)
             else:
                 self._counts.remove(child.state)
@@ -158,7 +199,7 @@ class ClusterManagerPolicy:
     # Called by children.
 
     def on_report(self, child: ClusterChild, before: State) -> None:
-        if child.is_pickable:
+        if child.in_config:
             self._counts.move(before, child.state)
             if not self._hold.active:
                 self._report()
@@ -170,13 +211,12 @@ class ClusterManagerPolicy:
 
     def _report(self) -> None:
         state = aggregate(self._counts, IDLE_IS_IDLE)
-        picker = ClusterManagerPicker(self._children, self._status(state), self._node_id)
+        status = self._failure() if state is State.TRANSIENT_FAILURE else OK
+        picker = ClusterManagerPicker(self._children, status, self._node_id)
         self._helper.update_state(state, picker)
 
-    def _status(self, state: State) -> Status:
-        if state is not State.TRANSIENT_FAILURE:
-            return QUEUE_PICKER.status
-        failures = (child.failure for child in self._children.values() if child.is_pickable)
+    def _failure(self) -> Status:
+        failures = (child.failure for child in self._children.values() if child.in_config)
         return next(failures, _NO_CHILDREN)
 
 
@@ -185,7 +225,7 @@ class ClusterChild(RetainedChild):
 
     trace_name: ClassVar[str] = "xds_cluster_manager.child"
 
-    __slots__ = ("_owner", "failure", "is_pickable", "picker", "state")
+    __slots__ = ("_owner", "failure", "in_config", "is_pickable", "picker", "state")
 
     def __init__(self, helper: Helper, name: str, owner: ClusterManagerPolicy) -> None:
         super().__init__(helper, name, owner.destroy)
@@ -195,11 +235,12 @@ class ClusterChild(RetainedChild):
         self.picker: Picker = QUEUE_PICKER
         # From the last TRANSIENT_FAILURE: a child that counts as failing has one.
         self.failure = OK
-        # True if the child is in the config.
+        # Whether the last config has the child, and whether the child has got its part of it.
+        self.in_config = False
         self.is_pickable = False
 
     def describe(self) -> LbNode:
-        note = join_notes("" if self.is_pickable else NOT_LISTED, self.retention_note)
+        note = join_notes("" if self.in_config else NOT_LISTED, self.retention_note)
         own = self.policy.describe()
         node = as_child(
             own,
@@ -207,7 +248,7 @@ class ClusterChild(RetainedChild):
             state=self.state,
             failure=self.failure,
             note=note,
-            in_use=self.is_pickable,
+            in_use=self.in_config,
         )
         # A child that counts as failing may have a picker that queues RPCs.
         return replace(node, problem=own.problem) if self.picker.status.is_ok else node
@@ -234,6 +275,9 @@ class ClusterManagerFactory:
         """Accepts the map of today's gRPC and A31's list of cds configs (A31-23)."""
         fields = JsonObject(json, errors)
         children: dict[str, PolicyConfig | None] = {}
+        plain = _parse_plain_children(json, registry)
+        if plain is not None:
+            return ClusterManagerConfig(plain)
         for name, child in fields.entries("children"):
             children[name] = parse_child_policy(child, registry)
         for entry in fields.elements("cdsConfig", OBJECT):
@@ -242,6 +286,38 @@ class ClusterManagerFactory:
         return ClusterManagerConfig(
             {name: policy for name, policy in children.items() if policy is not None}
         )
+
+
+def _parse_plain_children(
+    json: Mapping[str, object], registry: PolicyRegistry
+) -> dict[str, PolicyConfig] | None:
+    """The same result as the general parser, for the children that the resolver makes.
+
+    Returns None if one of them is different. There may be thousands, and this takes a tenth of the
+    time.
+    """
+    children = json.get("children")
+    factory = registry.find(CdsFactory.name)
+    if len(json) > 1 or not isinstance(children, dict) or type(factory) is not CdsFactory:
+        return None
+    parsed: dict[str, PolicyConfig] = {}
+    for name, child in children.items():
+        cluster = _plain_cluster(child)
+        if cluster is None:
+            return None
+        parsed[name] = PolicyConfig(factory, CdsConfig(cluster))
+    return parsed
+
+
+def _plain_cluster(child: object) -> str | None:
+    """The cluster of a child whose only field is a cds policy with that cluster."""
+    match child:
+        case {"childPolicy": [{CdsFactory.name: {"cluster": str(cluster)} as config} as policy]}:
+            assert isinstance(child, dict), "a mapping pattern matched"
+            is_plain = len(child) == len(policy) == len(config) == 1
+            return cluster if is_plain and cluster and cluster.isascii() else None
+        case _:
+            return None
 
 
 class A31ClusterManagerFactory(ClusterManagerFactory):

@@ -101,7 +101,7 @@ def route_method_config(action: RouteAction, defaults: RouteDefaults) -> MethodC
 
 
 def _retry_policy(retry: RetryOnPolicy | None) -> RetryPolicy | None:
-    # "empty codes -> none" (A44-14)
+    # "empty codes -> none" - A44-14
     if retry is None or not retry.codes:
         return None
     return RetryPolicy(

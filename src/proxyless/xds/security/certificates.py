@@ -29,7 +29,6 @@ from proxyless.transport.tls import (
 )
 from proxyless.xds.bootstrap.bootstrap import REFRESH_INTERVAL_MIN_S, REFRESH_INTERVAL_S
 from proxyless.xds.security.server_credentials import read_file
-from proxyless.xds.security.trust_bundles import parse_trust_bundles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -192,6 +191,8 @@ def _read_trust_bundles(path: str) -> TrustBundles:
 def _parse_trust_bundles(content: bytes) -> TrustBundles | str:
     """The bundles, or the error text."""
     errors = ValidationErrors()
+    from proxyless.xds.security.trust_bundles import parse_trust_bundles  # noqa: PLC0415 - rare
+
     bundles = parse_trust_bundles(content, errors)
     return bundles if errors.ok else str(errors)
 

@@ -11,11 +11,12 @@ from proxyless.xds.client import codec
 from proxyless.xds.resolver import XdsResolver, XdsView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from proxyless.protos import Proto
     from proxyless.xds.bootstrap import Node
     from proxyless.xds.client import ResourceDump, XdsClients
+    from proxyless.xds.client.cache import Entry
 
 
 def view_target(resolver: object) -> XdsView | None:
@@ -23,11 +24,20 @@ def view_target(resolver: object) -> XdsView | None:
     return resolver.view() if isinstance(resolver, XdsResolver) else None
 
 
-def dump_clients(clients: XdsClients) -> Iterator[tuple[str, Node, Sequence[ResourceDump]]]:
-    """Scope (A71), node and resources of each client. Called on the clients' event loop."""
-    for scope, group in clients.by_scope.items():
-        for client in group:
-            yield scope, client.bootstrap.node, client.dump()
+def dump_clients(clients: XdsClients) -> list[tuple[str, Node, Iterator[ResourceDump]]]:
+    """Scope (A71), node and resources of each client. Called on the clients' event loop.
+
+    A resource is dumped when the iterator reaches it, on the same loop, in this or a later turn.
+    """
+    return [
+        (scope, client.bootstrap.node, _dump(list(client.all_entries())))
+        for scope, group in clients.by_scope.items()
+        for client in group
+    ]
+
+
+def _dump(entries: list[Entry]) -> Iterator[ResourceDump]:
+    return (entry.dump() for entry in entries)
 
 
 def encode_node(node: Node) -> Proto:

@@ -11,8 +11,12 @@ Theory of operation, if an update removes all READY endpoints
     after `REMOVED_RETENTION_S` (D45), and individually when they are not READY any more. While
     endpoints are retained no listed one is READY, so a further update retains no others.
     Lazy children (ring_hash) are never retained.
+
+Children are started, connected and closed in slices (`runtime.work_queue`). A child that has not
+been started counts as CONNECTING.
 """
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice, takewhile
 from operator import eq
@@ -39,6 +43,10 @@ from proxyless.runtime import IDLE_TIMER, SoonQueue
 # attempt (20 s), so that it normally ends because a new endpoint is READY or all failed (D45).
 REMOVED_RETENTION_S: Final = 30.0
 
+# Units of `runtime.work_queue`, without those of the connection.
+START_UNITS: Final = 15
+CLOSE_UNITS: Final = 3
+
 _REMOVED_NOTE: Final = "removed, takes RPCs until a listed endpoint is READY"
 
 _CHILD_CONFIG: Final = PickFirstConfig()
@@ -53,7 +61,19 @@ class EndpointChild:
     # whenever they are IDLE.
     is_lazy: ClassVar[bool] = False
 
-    __slots__ = ("_list", "endpoint", "is_closed", "picker", "policy", "state", "times_listed")
+    __slots__ = (
+        "_list",
+        "endpoint",
+        "is_closed",
+        "key",
+        "picker",
+        "policy",
+        "state",
+        "times_listed",
+    )
+
+    # The endpoint's key, which is computed at each access. Set by the list.
+    key: frozenset[Address]
 
     def __init__(self, endpoints: "EndpointList[Any]", endpoint: Endpoint) -> None:
         self._list = endpoints
@@ -131,6 +151,11 @@ class EndpointList(Generic[C]):
         # Children to close and to connect after the current call.
         self._to_close: list[C] = []
         self._to_connect = SoonQueue[C](helper.context.clock, self._close_and_connect)
+        # Children to start, to connect and to close in slices; some may be closed by now.
+        self._work: Final = helper.context.work
+        self._starting: deque[C] = deque()
+        self._connecting: deque[C] = deque()
+        self._closing: deque[Policy] = deque()
 
     @property
     def children(self) -> Collection[C]:
@@ -170,9 +195,24 @@ class EndpointList(Generic[C]):
         for child in changed:
             if child.policy is not None:
                 self._update_child(child, child.policy)
-        if not self._child_type.is_lazy:
-            for child in _rotate(to_start, self.helper.context.random.randrange):
+        if not self._child_type.is_lazy and to_start:
+            self._starting += _rotate(to_start, self.helper.context.random.randrange)
+            self._work.run(self, START_UNITS)
+
+    def step(self) -> bool:
+        """Start, connect or close one child. Called by the work queue."""
+        if self._starting:
+            child = self._starting.popleft()
+            if not child.is_closed:
                 self._start(child)
+        elif self._connecting:
+            child = self._connecting.popleft()
+            if not child.is_closed:
+                self.connect(child)
+        else:
+            # Last, so that connections that new children share stay open.
+            self._closing.popleft().close()
+        return bool(self._starting or self._connecting or self._closing)
 
     def connect(self, child: C) -> None:
         """Connect the child now. It may report inside this call."""
@@ -204,7 +244,9 @@ class EndpointList(Generic[C]):
 
     def exit_idle(self) -> None:
         for child in self._children.values():
-            self.connect(child)
+            # A child without a policy connects when it is started.
+            if child.policy is not None:
+                child.policy.exit_idle()
 
     def reset_backoff(self) -> None:
         for child in self._children.values():
@@ -213,11 +255,16 @@ class EndpointList(Generic[C]):
 
     def close(self) -> None:
         self._to_connect.cancel()
+        self._work.cancel(self)
         self._close_dropped()
-        self._release_retained()
-        for child in self._children.values():
-            self._close_child(child)
-        self._children = {}
+        self._retention_timer.cancel()
+        for child in (*self._retained.values(), *self._children.values()):
+            self._discard_and_close(child)
+        self._children, self._retained = {}, {}
+        self._starting.clear()
+        self._connecting.clear()
+        if self._closing:
+            self._work.run(self, CLOSE_UNITS)
 
     def on_child_report(self, child: C, state: State, picker: Picker) -> None:
         """Called by a child. The report of a failing child that connects again is ignored."""
@@ -248,36 +295,36 @@ class EndpointList(Generic[C]):
 
     def _diff(self, endpoints: Sequence[Endpoint]) -> tuple[list[C], list[C], list[C]]:
         """Apply the list, and return the new, changed and removed children. Calls none of them."""
-        had_duplicates = self._has_duplicates
+        had_duplicates = len(self._children) < len(self.listed)
         start, end = _find_changed_part(self._endpoints, endpoints)
         before = self.listed[start : len(self.listed) - end]
         part = endpoints[start : len(endpoints) - end]
         to_start: list[C] = []
-        after = [self._children.get(each.key) or self._add(each, to_start) for each in part]
+        after = [self._find_or_add(each, each.key, to_start) for each in part]
         for child in before:
             child.times_listed -= 1
         for child in after:
             child.times_listed += 1
         removed = {child: None for child in before if not child.times_listed}
         for child in removed:
-            del self._children[child.endpoint.key]
+            del self._children[child.key]
         self._endpoints = endpoints
         self.listed[start : len(self.listed) - end] = after
         # Which of several duplicates is the first depends on the whole list.
-        checks_all = had_duplicates or self._has_duplicates
+        checks_all = had_duplicates or len(self._children) < len(self.listed)
         children, compared = (self.listed, endpoints) if checks_all else (after, part)
         return to_start, _set_first_endpoints(zip(children, compared, strict=True)), list(removed)
 
-    @property
-    def _has_duplicates(self) -> bool:
-        return len(self._children) < len(self.listed)
-
-    def _add(self, endpoint: Endpoint, to_start: list[C]) -> C:
-        child = self._retained.pop(endpoint.key, None)
+    def _find_or_add(self, endpoint: Endpoint, key: frozenset[Address], to_start: list[C]) -> C:
+        child = self._children.get(key)
+        if child is not None:
+            return child
+        child = self._retained.pop(key, None)
         if child is None:
             child = self._child_type(self, endpoint)
-            self.counts.add(child.state)
-        self._children[endpoint.key] = child
+            child.key = key
+            self.counts[child.state] += 1
+        self._children[key] = child
         to_start.append(child)
         return child
 
@@ -294,11 +341,14 @@ class EndpointList(Generic[C]):
         """Retain the READY children if they are needed, and close the others."""
         for child in removed:
             if child.state is State.READY and not child.is_lazy:
-                self._retained[child.endpoint.key] = child
+                self._retained[child.key] = child
             else:
-                self._close_child(child)
+                self._discard_and_close(child)
+        if self._closing:
+            self._work.run(self, CLOSE_UNITS)
         if not self._needs_retained():
-            self._release_retained()
+            if self._retained or self._retention_timer.pending:
+                self._release_retained()
         elif not self._retention_timer.pending:
             clock = self.helper.context.clock
             self._retention_timer = clock.call_later(REMOVED_RETENTION_S, self._on_retention_over)
@@ -310,13 +360,15 @@ class EndpointList(Generic[C]):
         return retained > 0 and is_pending and counts[State.READY] == retained
 
     def _is_retained(self, child: C) -> bool:
-        return self._retained.get(child.endpoint.key) is child
+        return self._retained.get(child.key) is child
 
     def _release_retained(self) -> None:
         self._retention_timer.cancel()
         retained, self._retained = self._retained, {}
         for child in retained.values():
-            self._close_child(child)
+            self._discard_and_close(child)
+        if self._closing:
+            self._work.run(self, CLOSE_UNITS)
 
     def _on_retention_over(self) -> None:
         # One report is enough: the policy reads the state of the whole list.
@@ -326,7 +378,7 @@ class EndpointList(Generic[C]):
 
     def _drop_retained(self, child: C) -> None:
         """Remove a retained child that is not READY any more. It is closed after its own call."""
-        del self._retained[child.endpoint.key]
+        del self._retained[child.key]
         self._discard(child)
         self._to_close.append(child)
         self._to_connect.request()
@@ -335,9 +387,9 @@ class EndpointList(Generic[C]):
 
     def _close_and_connect(self, to_connect: list[C]) -> None:
         self._close_dropped()
-        for child in to_connect:
-            if not child.is_closed:
-                self.connect(child)
+        self._connecting += to_connect
+        if self._connecting:
+            self._work.run(self, START_UNITS)
 
     def _close_dropped(self) -> None:
         dropped, self._to_close = self._to_close, []
@@ -345,10 +397,11 @@ class EndpointList(Generic[C]):
             assert child.policy is not None, "a child that was READY has a policy"
             child.policy.close()
 
-    def _close_child(self, child: C) -> None:
+    def _discard_and_close(self, child: C) -> None:
+        """Ignore the child from now on; the caller then runs the job, which closes its policy."""
         self._discard(child)
         if child.policy is not None:
-            child.policy.close()
+            self._closing.append(child.policy)
 
     def _discard(self, child: C) -> None:
         child.is_closed = True
@@ -401,7 +454,5 @@ def _set_first_endpoints(pairs: Iterable[tuple[C, Endpoint]]) -> list[C]:
 
 def _rotate(children: list[C], randrange: Callable[[int], int]) -> list[C]:
     """Rotate the list randomly, so that not all clients connect to the same endpoint first."""
-    if not children:
-        return children
     start = randrange(len(children))
     return children[start:] + children[:start]

@@ -12,6 +12,9 @@ Theory of operation
     others are released. When the selected connection is lost, the policy is IDLE, and a pick or
     `exit_idle` starts a pass.
 
+    Of a long list, the candidates that the pass does not reach soon are created later; and many
+    candidates are connected again, or released, over several turns of the loop.
+
     If a selected address gets new attributes, it needs a new connection: a replacement is created,
     and selected when it is READY. RPCs use the old connection until then.
 
@@ -23,7 +26,7 @@ Invariants
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import Final
 
@@ -42,7 +45,7 @@ from proxyless.lb.api import Complete, Helper, Picker, PolicyRegistry, Update
 from proxyless.lb.attributes import differ_only_in_proxy
 from proxyless.lb.description import LbNode
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker, IdlePicker, SubchannelPicker
-from proxyless.lb.policies.pick_first.candidate import Candidate
+from proxyless.lb.policies.pick_first.candidate import Candidate, ReleaseJob
 from proxyless.lb.policies.pick_first.config import (
     NO_SETTINGS,
     PickFirstConfig,
@@ -67,6 +70,13 @@ from proxyless.metrics.instruments import (
 from proxyless.runtime import IDLE_TIMER, Soon
 
 EMPTY_ADDRESS_LIST: Final = "empty address list"
+
+# New candidates are created so many at a time, and so many actions are performed in one turn.
+NEW_CANDIDATES_MAX: Final = 200
+ACTIONS_PER_TURN: Final = 1_000
+# More candidates are released in slices; units of `runtime.work_queue`.
+RELEASED_AT_ONCE_MAX: Final = 100
+RELEASE_UNITS: Final = 2
 
 _NEVER_TRIED: Final = Status(StatusCode.UNAVAILABLE, "not tried yet")
 
@@ -95,9 +105,11 @@ class PickFirstPolicy:
     __slots__ = (
         "_actions",
         "_candidates",
+        "_continue_soon",
         "_deferred_exit_idle",
         "_delay_timer",
         "_helper",
+        "_is_performing",
         "_last_error",
         "_pass",
         "_phase",
@@ -115,15 +127,17 @@ class PickFirstPolicy:
         self._targets: tuple[Target, ...] = ()
         # Changed by `_enter` only.
         self._phase = Phase.NO_ADDRESSES
-        # In a pass: one candidate per target. Later: at most one, selected.
+        # In a pass: one candidate for each of the first targets. Later: at most one, selected.
         self._pass: Pass | None = None
         self._candidates: list[Candidate] = []
         self._selected: Candidate | None = None
         # Replaces the selected candidate when it is READY.
         self._replacement: Candidate | None = None
         self._last_error = _NEVER_TRIED
-        # Queue of actions; None while none is performed.
-        self._actions: deque[Action] | None = None
+        # Queue of actions, and whether they are being performed.
+        self._actions: deque[Action] = deque()
+        self._is_performing = False
+        self._continue_soon = Soon(helper.context.clock, self._perform)
         self._delay_timer = IDLE_TIMER
         self._deferred_exit_idle = Soon(helper.context.clock, self.exit_idle)
 
@@ -235,8 +249,9 @@ class PickFirstPolicy:
         self._stop_pass()
         self._replace_candidates()
         candidates = self._candidates
+        not_created = len(self._targets) - len(candidates)
         new_pass = Pass(
-            [candidate.state for candidate in candidates],
+            [candidate.state for candidate in candidates] + [State.IDLE] * not_created,
             [candidate.index for candidate in candidates if candidate in in_progress],
         )
         actions = new_pass.begin()
@@ -247,19 +262,24 @@ class PickFirstPolicy:
 
     def _stop_pass(self) -> None:
         self._pass = None
-        if self._actions is not None:
+        if self._actions:
             self._actions.clear()
+            self._continue_soon.cancel()
         self._delay_timer.cancel()
         if self._phase is Phase.IDLE:
             self._deferred_exit_idle.cancel()
 
     def _replace_candidates(self) -> None:
-        """Create one candidate per target, reusing those with the same attributes."""
+        """Create candidates of the first targets, reusing those with the same attributes."""
         before = {candidate.address: candidate for candidate in self._candidates}
         after: list[Candidate] = []
+        new = 0
         for index, (address, attributes) in enumerate(self._targets):
             candidate = before.get(address)
             if candidate is None or candidate.attributes != attributes:
+                if new == NEW_CANDIDATES_MAX:
+                    break
+                new += 1
                 candidate = self._create_candidate(address, attributes)
             else:
                 del before[address]
@@ -267,30 +287,53 @@ class PickFirstPolicy:
             after.append(candidate)
         self._candidates = after
         # After the creation: connections that new candidates share stay open.
-        for candidate in before.values():
-            candidate.subchannel.release()
+        self._release(before.values())
         self._drop_replacement()
+
+    def _create_more_candidates(self, current: Pass) -> None:
+        """Create candidates of the next targets; `current` assumed that they are IDLE."""
+        start = len(self._candidates)
+        for address, attributes in self._targets[start : start + NEW_CANDIDATES_MAX]:
+            candidate = self._create_candidate(address, attributes)
+            candidate.index = len(self._candidates)
+            self._candidates.append(candidate)
+            if candidate.state is not State.IDLE:
+                self._actions += current.on_state(candidate.index, candidate.state)
+
+    def _release(self, candidates: Collection[Candidate]) -> None:
+        if candidates:
+            subchannels = [candidate.subchannel for candidate in candidates]
+            self._helper.context.work.run(ReleaseJob(subchannels), RELEASE_UNITS)
 
     def _create_candidate(self, address: Address, attributes: Attributes) -> Candidate:
         subchannel = self._helper.create_subchannel(address, attributes)
         return Candidate(self, address, attributes, subchannel)
 
-    def _perform(self, actions: Iterable[Action]) -> None:
+    def _perform(self, actions: Iterable[Action] = ()) -> None:
         """Append to the queue of actions and perform it. A loop, so that failures never recurse."""
-        if self._actions is not None:
-            self._actions.extend(actions)
+        pending = self._actions
+        pending += actions
+        if self._is_performing:
             return
-        pending = self._actions = deque(actions)
+        self._is_performing = True
+        performed = 0
         try:
-            while pending:
+            while pending and performed < ACTIONS_PER_TURN:
+                performed += 1
                 self._act(pending.popleft())
         finally:
-            self._actions = None
+            self._is_performing = False
+            if pending:
+                self._continue_soon.request()
 
     def _act(self, action: Action) -> None:
         match action:
             case Connect(index):
-                self._candidates[index].subchannel.request_connection()
+                if index == len(self._candidates):
+                    assert self._pass is not None, "a pass connects its candidates"
+                    self._create_more_candidates(self._pass)
+                if self._candidates[index].state is State.IDLE:
+                    self._candidates[index].subchannel.request_connection()
             case Select(index):
                 self._select(self._candidates[index])
             case Signal.STARTED:
@@ -373,9 +416,8 @@ class PickFirstPolicy:
             chosen.watch_health()
         else:
             self._enter_ready(chosen)
-        for candidate in released:
-            if candidate is not chosen:
-                candidate.subchannel.release()
+        if released != [chosen]:
+            self._release([candidate for candidate in released if candidate is not chosen])
 
     def _on_selected_state(self, state: State) -> None:
         match state:
@@ -409,8 +451,11 @@ class PickFirstPolicy:
     def _release_all(self) -> None:
         self._stop_pass()
         released, self._candidates, self._selected = self._candidates, [], None
-        for candidate in released:
-            candidate.subchannel.release()
+        if len(released) > RELEASED_AT_ONCE_MAX:
+            self._release(released)
+        else:
+            for candidate in released:
+                candidate.subchannel.release()
         self._drop_replacement()
 
     def _enter_ready(self, selected: Candidate) -> None:

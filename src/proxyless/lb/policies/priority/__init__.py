@@ -2,7 +2,8 @@
 
 Specs: A56, A115.
 
-policy  config, decision (`choose`) and policy
+policy  config and policy
+choice  the decision, as a pure function of the children's states
 """
 
 from proxyless.lb.policies.priority.policy import (

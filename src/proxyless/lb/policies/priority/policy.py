@@ -8,15 +8,15 @@ Theory of operation
     pending, lower priorities are not considered. A child that is not needed is deactivated (see
     `retained_child`), and destroyed after 15 minutes.
 
-    `choose` is a function of the children's last reports and failover timers only. The policy
-    chooses again after every change, creates missing children, and publishes the last report of
-    the chosen child.
+    `choice` decides, by the children's last reports and failover timers only. The policy chooses
+    again after every change, creates missing children, and publishes the last report of the chosen
+    child. If many children fail at once, the next ones are created in slices
+    (`runtime.work_queue`); until the choice is made, the policy is CONNECTING.
 """
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
-from enum import Enum
 from typing import ClassVar, Final
 
 from proxyless.base import OK, State, Status, StatusCode, ValidationErrors
@@ -28,6 +28,14 @@ from proxyless.lb.config import PolicyConfig, parse_child_policy
 from proxyless.lb.description import LbNode, as_child, format_time_left, join_notes
 from proxyless.lb.hierarchy import NO_SPLIT, split_by_child
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
+from proxyless.lb.policies.priority.choice import (
+    FAILED,
+    ChildView,
+    ChoiceIndex,
+    Create,
+    Reason,
+    Use,
+)
 from proxyless.lb.reentrancy import Hold
 from proxyless.lb.retained_child import NOT_LISTED, RetainedChild, join_rejections
 from proxyless.runtime import Timer
@@ -39,6 +47,11 @@ EMPTY_PRIORITY_LIST: Final = "priority policy has empty priority list"
 KEEPS_CONNECTING: Final = "GRPC_XDS_PRIORITY_FAILOVER_KEEPS_CONNECTING"
 CHILD_POLICY_CACHE: Final = "GRPC_EXPERIMENTAL_ENABLE_PRIORITY_LB_CHILD_POLICY_CACHE"
 
+
+# Units of `runtime.work_queue`: the policies of a child, without its endpoints.
+CREATE_UNITS: Final = 40
+# An update of a child without a change takes about a unit, which matters only if there are many.
+UNCHARGED_UPDATES_MAX: Final = 20
 
 _INNER_PRIORITIES: Final = integer(1, UINT32_MAX)
 
@@ -113,65 +126,6 @@ def read_switches() -> Switches:
     )
 
 
-class Reason(Enum):
-    """Reason for the choice of a child."""
-
-    CONNECTED = "child is READY or IDLE"
-    ATTEMPTING = "failover timer is pending"
-    STILL_CONNECTING = "no child usable; first one still CONNECTING"
-    RECONNECTING = "no child usable; first one that connects to new endpoints"
-    EXHAUSTED = "no child usable; last one stands in"
-
-
-@frozen
-class ChildView:
-    """Input of `choose`: one child."""
-
-    state: State
-    failover_timer_pending: bool
-    # The state is TRANSIENT_FAILURE, but RPCs are queued because the child has new endpoints.
-    is_reconnecting: bool = False
-
-
-@frozen
-class Create:
-    """Create the child of this priority, then choose again."""
-
-    priority: int
-
-
-@frozen
-class Use:
-    """Use this child. Lower ones are deactivated only if the reason is CONNECTED."""
-
-    priority: int
-    reason: Reason
-    # The number of children, from the highest priority on, that were considered and stay active.
-    considered: int
-
-
-def choose(children: Sequence[ChildView | None]) -> Create | Use:
-    """Choose among children in order of priority; None is a child that is not created yet."""
-    assert children, "the policy reports an empty priority list before choosing"
-    tried: list[ChildView] = []
-    for priority, child in enumerate(children):
-        if child is None:
-            return Create(priority)
-        if child.state in {State.READY, State.IDLE}:
-            return Use(priority, Reason.CONNECTED, priority + 1)
-        if child.failover_timer_pending:
-            return Use(priority, Reason.ATTEMPTING, priority + 1)
-        tried.append(child)
-    for priority, child in enumerate(tried):
-        if child.state is State.CONNECTING:
-            return Use(priority, Reason.STILL_CONNECTING, len(tried))
-    # Differs from A56, which uses the last child: see D48.
-    for priority, child in enumerate(tried):
-        if child.is_reconnecting:
-            return Use(priority, Reason.RECONNECTING, len(tried))
-    return Use(len(tried) - 1, Reason.EXHAUSTED, len(tried))
-
-
 @frozen(eq=False)
 class _Report:
     """One report of a child. Compared by identity."""
@@ -183,16 +137,24 @@ class _Report:
 _EMPTY: Final = _Report(
     State.TRANSIENT_FAILURE, FailPicker(Status(StatusCode.UNAVAILABLE, EMPTY_PRIORITY_LIST))
 )
+# Published until the children that are needed have been created.
+_CREATING: Final = _Report(State.CONNECTING, QUEUE_PICKER)
 
 
 class PriorityPolicy:
-    """Owns the children; `choose` decides."""
+    """Owns the children; `ChoiceIndex` decides."""
 
     __slots__ = (
+        "_active_until",
         "_children",
+        "_choice",
         "_config",
         "_hold",
+        "_inactive_from",
+        "_is_refreshing",
         "_last_published",
+        "_priority_of",
+        "_rejections",
         "_split",
         "_update",
         "helper",
@@ -207,6 +169,17 @@ class PriorityPolicy:
         self._config = PriorityConfig()
         self._update = Update((), self._config)
         self._split = NO_SPLIT
+        # The listed children in order of priority, and the highest priority of each.
+        self._choice = ChoiceIndex()
+        self._priority_of: dict[str, int] = {}
+        # All children of higher priorities than the first number are active; all from the second
+        # number on are deactivated or not created.
+        self._active_until = 0
+        self._inactive_from = 0
+        # Rejections by children that were created since the last choice; and whether `_refresh`,
+        # which returns them, is running.
+        self._rejections: list[str] = []
+        self._is_refreshing = False
         # Includes retained children, which are not in the config.
         self._children: dict[str, PriorityChild] = {}
         # Active during calls to children.
@@ -216,16 +189,23 @@ class PriorityPolicy:
     def update(self, update: Update) -> Status:
         config = update.config
         assert isinstance(config, PriorityConfig), "the factory parsed the config"
+        priorities_before = self._config.priorities
         self._update, self._config = update, config
         self._split = split_by_child(update.endpoints, self._split)
+        if config.priorities != priorities_before:
+            self._index_children(config.priorities)
         rejections: list[str] = []
+        if len(self._children) > UNCHARGED_UPDATES_MAX:
+            self.helper.context.work.charge(len(self._children))
         with self._hold:
             for child in self._children.values():
                 if child.name in config.children:
                     rejections += self._update_child(child)
                 else:
                     child.unlist()
-        self._deactivate_others(config.priorities)
+        for child in self._children.values():
+            if child.name not in self._priority_of:
+                child.deactivate()
         rejections += self._refresh()
         if not self.switches.retains_removed:
             # After the report: until then, RPCs may use one of these.
@@ -236,13 +216,13 @@ class PriorityPolicy:
 
     def exit_idle(self) -> None:
         names = self._config.priorities
-        if not names:
+        choice = self._choice.choose() if names else None
+        if not isinstance(choice, Use):
             return
-        choice = choose(self._views(names))
-        assert isinstance(choice, Use), "`_refresh` has created all needed children"
         with self._hold:
             self._children[names[choice.priority]].policy.exit_idle()
-        self.on_change()
+        if self._refresh():
+            self._on_late_rejection()
 
     def reset_backoff(self) -> None:
         if not self._children:
@@ -250,9 +230,11 @@ class PriorityPolicy:
         with self._hold:
             for child in self._children.values():
                 child.policy.reset_backoff()
-        self.on_change()
+        if self._refresh():
+            self._on_late_rejection()
 
     def close(self) -> None:
+        self.helper.context.work.cancel(self)
         children, self._children = self._children, {}
         for child in children.values():
             child.close()
@@ -260,9 +242,9 @@ class PriorityPolicy:
     def describe(self) -> LbNode:
         names, published = self._config.priorities, self._last_published
         state = "" if published is None else published.state.name
-        choice = choose(self._views(names)) if names else None
+        choice = self._choice.choose() if names else None
         if not isinstance(choice, Use):
-            return LbNode(state=state, detail=EMPTY_PRIORITY_LIST)
+            return LbNode(state=state, detail="creates children" if names else EMPTY_PRIORITY_LIST)
         chosen = names[choice.priority]
         listed = [self._describe_listed(name, chosen) for name in names]
         gone = [child for child in self._children.values() if child.name not in names]
@@ -280,15 +262,42 @@ class PriorityPolicy:
 
     # Called by children.
 
-    def on_change(self) -> None:
-        """Called after a change of a child's state, picker or failover timer."""
+    def on_change(self, child: "PriorityChild") -> None:
+        """Called after a change of the child's state, picker or failover timer."""
+        priority = self._priority_of.get(child.name)
+        if priority is not None:
+            self._choice.set(priority, child.view)
         # "still in the middle of applying a config update from its parent" - A56
         if not self._hold.active and self._refresh():
-            # A new child rejected its update, and there is no update to return that from.
-            self.helper.request_reresolution()
+            self._on_late_rejection()
 
     def destroy(self, name: str) -> None:
         self._children.pop(name).close()
+        self._record(name, None)
+
+    def _on_late_rejection(self) -> None:
+        """A new child rejected its update, and there is no update to return that from."""
+        self.helper.request_reresolution()
+
+    # The choice.
+
+    def _index_children(self, names: Sequence[str]) -> None:
+        """Apply a new priority list."""
+        self._priority_of = {}
+        views: list[ChildView | None] = []
+        for priority, name in enumerate(names):
+            # A duplicate is never chosen: its first occurrence is the same child.
+            is_first = self._priority_of.setdefault(name, priority) == priority
+            child = self._children.get(name)
+            view = None if child is None else child.view
+            views.append(view if is_first else FAILED)
+        self._choice = ChoiceIndex(views)
+        self._active_until, self._inactive_from = 0, len(names)
+
+    def _record(self, name: str, view: ChildView | None) -> None:
+        priority = self._priority_of.get(name)
+        if priority is not None:
+            self._choice.set(priority, view)
 
     def _refresh(self) -> list[str]:
         """Choose and publish. Idempotent. Returns the rejections of new children's updates."""
@@ -296,20 +305,42 @@ class PriorityPolicy:
         if not names:
             self._publish(_EMPTY)
             return []
-        rejections: list[str] = []
-        while isinstance(choice := choose(self._views(names)), Create):
-            rejections += self._create_child(names[choice.priority])
-        self._apply(choice, names)
+        choice = self._choice.choose()
+        if isinstance(choice, Use):
+            self._apply(choice, names)
+            return []
+        work = self.helper.context.work
+        self._is_refreshing = True
+        try:
+            work.run(self, CREATE_UNITS)
+        finally:
+            self._is_refreshing = False
+        if work.is_waiting(self):
+            self._publish(_CREATING)
+        rejections, self._rejections = self._rejections, []
         return rejections
 
-    def _views(self, names: Sequence[str]) -> list[ChildView | None]:
-        children = map(self._children.get, names)
-        return [None if child is None else child.view for child in children]
+    def step(self) -> bool:
+        """Create the next child, if one is needed, or publish. Called by the work queue."""
+        names = self._config.priorities
+        choice = self._choice.choose() if names else None
+        if isinstance(choice, Create):
+            self._rejections += self._create_child(names[choice.priority])
+            choice = self._choice.choose()
+        if isinstance(choice, Create):
+            return True
+        if choice is not None:
+            self._apply(choice, names)
+        if self._rejections and not self._is_refreshing:
+            self._rejections = []
+            self._on_late_rejection()
+        return False
 
     def _create_child(self, name: str) -> Sequence[str]:
         child = PriorityChild(self, name, self._config.children[name].inner_priorities)
         # Before the update: the child may report or raise inside it.
         self._children[name] = child
+        self._record(name, child.view)
         with self._hold:
             return self._update_child(child)
 
@@ -323,7 +354,7 @@ class PriorityPolicy:
 
     def _apply(self, choice: Use, names: Sequence[str]) -> None:
         chosen = self._children[names[choice.priority]]
-        considered = names[: choice.considered]
+        considered = choice.considered
         trace = self.helper.context.trace
         if trace.active:
             trace.emit(
@@ -332,17 +363,18 @@ class PriorityPolicy:
                 priority=choice.priority,
                 reason=choice.reason.value,
             )
-        for name in considered:
+        for name in names[self._active_until : considered]:
             self._children[name].reactivate()
         if choice.reason is Reason.CONNECTED:
-            self._deactivate_others(considered)
+            for name in names[considered : self._inactive_from]:
+                child = self._children.get(name)
+                if child is not None and self._priority_of[name] >= considered:
+                    child.deactivate()
+            self._active_until = self._inactive_from = considered
+        else:
+            self._active_until = max(self._active_until, considered)
+            self._inactive_from = max(self._inactive_from, considered)
         self._publish(chosen.report)
-
-    def _deactivate_others(self, names: Iterable[str]) -> None:
-        needed = frozenset(names)
-        for child in self._children.values():
-            if child.name not in needed:
-                child.deactivate()
 
     def _publish(self, report: _Report) -> None:
         # The change may have been in another child.
@@ -435,7 +467,7 @@ class PriorityChild(RetainedChild):
                 # Only on entry into CONNECTING: a duplicate report must not delay the failover.
                 if before is not State.CONNECTING and self._ready_or_idle_since_failure:
                     self._failover_timer = self._start_failover_timer()
-        self._owner.on_change()
+        self._owner.on_change(self)
 
     def _start_failover_timer(self, elapsed_s: float = 0.0) -> Timer:
         clock = self.context.clock
@@ -454,7 +486,7 @@ class PriorityChild(RetainedChild):
             error = Status(StatusCode.UNAVAILABLE, f"child {self.name!r}: {text}")
             self._ready_or_idle_since_failure = False
             self.report = _Report(State.TRANSIENT_FAILURE, FailPicker(error))
-        self._owner.on_change()
+        self._owner.on_change(self)
 
 
 class PriorityFactory:

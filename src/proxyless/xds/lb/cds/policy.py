@@ -49,6 +49,9 @@ NAME: Final = "cds_experimental"
 
 BACKWARD_COMPAT: Final = "GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT"
 
+# Units of `runtime.work_queue`: the policies of a cluster, down to its priorities.
+CONFIGURE_UNITS: Final = 30
+
 LbConfig = tuple[Any, ...]
 
 # Attribute of an update below an aggregate whose LB policy replaces that of the leaf (A75-13).
@@ -316,6 +319,7 @@ class CdsPolicy(ForwardingHelper):
             if config is None or not errors.ok:
                 return self._fail_with(entry.cluster_name, f"load balancing config: {errors}")
             self._child_policies, self._child_config = policies, config
+            self.context.work.charge(CONFIGURE_UNITS)
             self._trace(update, entry)
         child_config = self._child_config
         assert child_config is not None, "the policies have been configured"

@@ -105,8 +105,6 @@ class EndpointBuilder:
     ) -> tuple[Endpoint, ...]:
         """All endpoints of a cluster, tagged with child, locality and weights (A74-59)."""
         built: dict[int, tuple[EndpointInfo, _Context, Endpoint]] = {}
-        # Most endpoints of a locality are alike, and thousands of equal attributes take memory.
-        shared: dict[object, Attributes] = {}
         for name, priority in zip(names, resource.priorities, strict=True):
             for entry in priority:
                 proxy = entry.http_proxy
@@ -118,6 +116,9 @@ class EndpointBuilder:
                     proxy,
                     has_host_sni,
                 )
+                # Most endpoints of a locality are alike, and thousands of equal attributes take
+                # memory.
+                shared: dict[object, Attributes] = {}
                 for info in entry.endpoints:
                     previous = self._built.get(id(info))
                     if previous is None or previous[1] != context:
@@ -131,7 +132,7 @@ class EndpointBuilder:
 def _share_attributes(
     info: EndpointInfo, context: _Context, shared: dict[object, Attributes]
 ) -> Attributes:
-    key = (context, info.health, info.weight, info.hostname, info.hash_key, info.http_proxy)
+    key = (info.health, info.weight, info.hostname, info.hash_key, info.http_proxy)
     attributes = shared.get(key)
     if attributes is None:
         attributes = shared[key] = _make_attributes(info, context)

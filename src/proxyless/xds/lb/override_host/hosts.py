@@ -168,8 +168,10 @@ class Host:
     def set_endpoint(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self.health = health_of(endpoint)
-        others = [each for each in endpoint.addresses if each != self.address]
-        self.addresses = (str(self.address), *map(str, others))
+        self.addresses = (str(self.address),)
+        if len(endpoint.addresses) > 1:
+            others = [each for each in endpoint.addresses if each != self.address]
+            self.addresses += tuple(map(str, others))
 
     def unlist(self) -> None:
         self.endpoint = None
@@ -298,14 +300,18 @@ class Hosts:
         for endpoint in endpoints:
             for address in endpoint.addresses:
                 by_address.setdefault(address, endpoint)
-        for host in [each for each in self if each.address not in by_address]:
-            self._unlist(host)
+        for unlisted in [each for each in self if each.address not in by_address]:
+            self._unlist(unlisted)
+        hosts = self._hosts
         for address, endpoint in by_address.items():
-            host = self._ensure_host(address)
+            host = hosts.get(address)
+            if host is None:
+                host = hosts[address] = Host(address)
             if host.endpoint is not endpoint:
                 host.set_endpoint(endpoint)
                 self.listed[host.addresses[0]] = host
-                self._refresh_owned(host)
+                if host.owned is not None:
+                    self._refresh_owned(host)
 
     def create_for_child(self, address: Address, attributes: Attributes) -> HostSubchannel:
         """The child's subchannel to this address; an owned one is released (A75-43)."""

@@ -197,7 +197,14 @@ class OverrideHostPolicy(ForwardingHelper):
         """List the hosts of sessions; returns the child's endpoints (A75-31)."""
         if isinstance(endpoints, Status):
             return endpoints
-        active = tuple(each for each in endpoints if health_of(each) is not HealthStatus.DRAINING)
+        # Thousands of endpoints share few attributes.
+        by_attributes = {id(each.attributes): each for each in endpoints}
+        draining = {
+            key for key, each in by_attributes.items() if health_of(each) is HealthStatus.DRAINING
+        }
+        active = endpoints
+        if draining:
+            active = tuple(each for each in endpoints if id(each.attributes) not in draining)
         # Sessions may stay on a draining host if the cluster's override_host_status has DRAINING.
         self.hosts.replace(endpoints if HealthStatus.DRAINING in self.usable else active)
         return active

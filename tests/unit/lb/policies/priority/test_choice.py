@@ -39,7 +39,7 @@ def test_index_holds_each_child_once_when_it_changes_often() -> None:
     for _ in range(100):
         index.set(1, ready)
         index.set(1, FAILED)
-    assert len(index._decisive._heap) == 3  # noqa: SLF001
+    assert len(index._decisive._heap) == 3
     assert index.choose() == Use(0, Reason.CONNECTED, 1)
     index.set(0, FAILED)
     assert index.choose() == Create(2)
