@@ -438,7 +438,7 @@ class ClusterImplPolicy(ForwardingHelper):
             self._load,
             self._helper.context.random,
         )
-        # "100 % drop works even with no endpoints (state READY)" - A27-55
+        # A27-55: "100 % drop works even with no endpoints (state READY)"
         self._helper.update_state(State.READY if picker.is_dropping_all else self._state, picker)
 
 
