@@ -15,8 +15,8 @@ import grpc
 import proxyless
 from proxyless.controlplane import ControlPlane, Snapshot, eds_cluster, endpoints, listener, route
 
-# Measured with Python 3.11: 504, and 630 before the packages had layers.
-CALLS_MAX = 510
+# Measured with Python 3.11: 510, and 630 before the packages had layers.
+CALLS_MAX = 512
 NOT_COUNTED = tuple(
     f"proxyless.{name}"
     for name in ("controlplane", "front", "protos", "runtime", "transport", "wire")
