@@ -37,12 +37,17 @@ async def test_owned_task_may_be_of_another_class() -> None:
     class SlottedTask:
         __slots__ = ()
 
+        def set_name(self, _name: object) -> None:
+            """Python 3.13 calls it for the task of a factory."""
+
     def make(_loop: asyncio.AbstractEventLoop, coroutine: Any, **_: object) -> Any:  # noqa: ANN401 - as asyncio calls it
         coroutine.close()
         return SlottedTask()
 
     loop = asyncio.get_running_loop()
     loop.set_task_factory(make)
-    task = create_owned_task(loop, wait_for_ever())
-    loop.set_task_factory(None)
+    try:
+        task = create_owned_task(loop, wait_for_ever())
+    finally:
+        loop.set_task_factory(None)
     assert isinstance(task, SlottedTask)
