@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
     from proxyless.observe.csds_service import ClientsByLoop
 
+# A pause of the machine may add CPU time to one callback.
+pytestmark = pytest.mark.rerun("the CPU time of callbacks is measured")
+
 TYPE_URL: Final = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 REQUESTS: Final = 200
 

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+# A pause of the machine may add CPU time to one callback.
+pytestmark = pytest.mark.rerun("the CPU time of callbacks is measured")
+
 MESH = CertificateInstance("mesh", "")
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from proxyless.base import Address, State, Status, StatusCode
 from proxyless.channel import Channel, ChannelOptions, LoopStack, SubchannelPool
 from proxyless.channel import connect_queue as connects
@@ -55,6 +57,9 @@ if TYPE_CHECKING:
 
     from proxyless.transport import ClientTransport, TransportOptions
     from proxyless.wire import StreamEnd
+
+# A pause of the machine may add CPU time to one callback.
+pytestmark = pytest.mark.rerun("the CPU time of callbacks is measured")
 
 WRR_LOCALITY: tuple[Any, ...] = (
     {"xds_wrr_locality_experimental": {"childPolicy": [{"round_robin": {}}]}},
