@@ -53,8 +53,6 @@ from tests.worlds.xds_resources import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pytest
-
     from proxyless.transport import ClientTransport, TransportOptions
     from proxyless.wire import StreamEnd
 
