@@ -23,9 +23,12 @@ import pytest
 import proxyless.cli
 from proxyless.base import Trace, one_line, quote
 from proxyless.base.texts import TEXT_LENGTH_MAX, escape_json
-from proxyless.cli import explain, main, status
+from proxyless.cli import explain_process, main, status
+from proxyless.cli.admin_client import live_message
 from proxyless.cli.output import print_table
-from proxyless.cli.serve import OneLineFormatter, _log_event
+from proxyless.cli.serve import OneLineFormatter
+from proxyless.cli.serving import _log_event
+from proxyless.cli.top.sources import ProcessSource
 from proxyless.controlplane import (
     CLUSTER,
     AdsStream,
@@ -49,7 +52,7 @@ from proxyless.protos import Proto, message_class
 from tests.mesh_files import write_resources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 REQUEST: Final = "envoy.service.discovery.v3.DiscoveryRequest"
 
@@ -114,6 +117,35 @@ def held_status() -> Proto:
     return response
 
 
+def fill_hostile(message: Proto, depth: int = 4) -> Proto:
+    """Set every text of a message, and of one message in each of its lists."""
+    for each in message.DESCRIPTOR.fields:
+        is_map = each.message_type is not None and each.message_type.GetOptions().map_entry
+        value = getattr(message, each.name)
+        if is_map and each.message_type.fields_by_name["value"].message_type is None:
+            if each.message_type.fields_by_name["value"].type == each.TYPE_STRING:
+                value[HOSTILE] = HOSTILE
+            else:
+                value[HOSTILE] = 1
+        elif each.message_type is not None and depth and not is_map:
+            fill_hostile(value.add() if each.is_repeated else value, depth - 1)
+        elif each.type == each.TYPE_STRING and each.is_repeated:
+            value.append(HOSTILE)
+        elif each.type == each.TYPE_STRING:
+            setattr(message, each.name, HOSTILE)
+    return message
+
+
+def held_explanations() -> Proto:
+    response = fill_hostile(live_message("ExplainResponse"))
+    response.explanations[0].json = json.dumps({"route": HOSTILE})
+    return response
+
+
+async def hostile_snapshots() -> AsyncIterator[Proto]:
+    yield fill_hostile(live_message("Snapshot"))
+
+
 def hostile_mesh() -> Snapshot:
     place: Any = {Locality(f"zone {HOSTILE}"): [lb_endpoint("10.0.0.1:80")]}
     routes = [route("/other", headers={"k": HOSTILE}, cluster=HOSTILE), route(cluster=HOSTILE)]
@@ -134,15 +166,20 @@ class Failed(grpc.RpcError):  # type: ignore[misc]  # grpcio has no types.
 
 @pytest.fixture(params=["responds", "fails"])
 def process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A process whose CSDS is hostile."""
+    """A process whose CSDS and live service are hostile."""
 
-    def fetch(*_: object, **__: object) -> Proto:
-        if request.param == "fails":
-            raise Failed
-        return held_status()
+    def answer(make: Callable[[], Proto]) -> Callable[..., Proto]:
+        def fetch(*_: object, **__: object) -> Proto:
+            if request.param == "fails":
+                raise Failed
+            return make()
 
-    monkeypatch.setattr(status, "fetch", fetch)
-    monkeypatch.setattr(explain, "fetch", fetch)
+        return fetch
+
+    monkeypatch.setattr(status, "fetch_status", answer(held_status))
+    monkeypatch.setattr(explain_process, "fetch_status", answer(held_status))
+    monkeypatch.setattr(explain_process, "fetch_explanations", answer(held_explanations))
+    monkeypatch.setattr(ProcessSource, "_watch", answer(hostile_snapshots))
     return str(request.param)
 
 
@@ -159,10 +196,10 @@ def files(tmp_path: Path) -> Path:
 SIMULATE: Final = ("--target", "xds:///api", "--method", "/a.B/C", "--duration", "1s")
 OF_A_PROCESS: Final = {
     "status": ["status", "localhost:1"],
-    "status contents": ["status", "localhost:1", "--contents"],
     "explain": ["explain", "/a.B/C", "--status", "localhost:1", "--target", "xds:///api"],
     "explain header": ["explain", "/other", "--status", "localhost:1", "--target", "xds:///api"],
     "explain other": ["explain", "/a.B/C", "--status", "localhost:1", "--target", "xds:///none"],
+    "top": ["top", "localhost:1", "--once"],
 }
 OF_FILES: Final = {
     "explain": ["explain", "/a.B/C", "--target", "xds:///api", "--config", "{mesh}"],
@@ -171,6 +208,7 @@ OF_FILES: Final = {
     "serve": ["serve", "--once-check", "{directory}"],
     "simulate": ["simulate", "{mesh}", *SIMULATE],
     "simulate bad": ["simulate", "{bad}", *SIMULATE],
+    "diff": ["diff", "{mesh}", "{bad}"],
 }
 
 
@@ -181,6 +219,29 @@ def test_command_prints_no_control_character_of_a_process(
     arguments: list[str], output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     expect_printable([*_with_path(arguments), "-o", output], capsys)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["status", "localhost:1", "--contents"], ["expand", "{mesh}"]]
+)
+@pytest.mark.usefixtures("process")
+def test_contents_of_resources_have_no_control_character(
+    arguments: list[str], files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled = [each.format(mesh=files / "mesh.json") for each in arguments]
+    expect_printable([*filled, "-o", "json"], capsys)
+    if "expand" in filled:
+        expect_printable(filled, capsys)
+
+
+@pytest.mark.usefixtures("process")
+def test_explanation_of_a_process_has_no_control_character(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is a text of several lines, so the process may choose those."""
+    main(["explain", "/a.B/C", "--live", "localhost:1"])
+    out, err = capsys.readouterr()
+    assert "".join((out + err).split("\n")).isprintable()
 
 
 def _with_path(arguments: list[str]) -> list[str]:
@@ -234,12 +295,17 @@ def test_commands_print_only_through_the_module_that_escapes() -> None:
         "f'proxyless: {package} is not installed, wanted: {wanted}'",
         "f'proxyless: {_one_line(str(error))}'",
         "text",  # The progress of `simulate`.
+        # `call`: bytes as text, and JSON that is escaped. `completion`: our own script.
+        "response.hex() if is_hex else base64.b64encode(response).decode()",
+        "escape_json(schema.decode_response(response))",
+        "_SCRIPTS[parsed.shell](describe_commands())",
+        "escape_json(json.dumps(document, ensure_ascii=False))",  # `top` in a pipe.
     }
     assert set(_printed(Path(proxyless.cli.__file__).parent)) == allowed
 
 
 def _printed(package: Path) -> Iterator[str]:
-    for path in package.glob("*.py"):
+    for path in package.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())) if path.name != "output.py" else ():
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "print":
                 yield ast.unparse(node.args[0])

@@ -20,6 +20,7 @@ from proxyless.wire import frames as kinds
 from proxyless.wire.limits import (
     BUFFERED_BYTES_MAX,
     COST_PER_TURN_MAX,
+    ENDING_COST,
     FLOOD_FRAMES_MAX,
     FRAME_COST,
     FRAMES_PER_TURN_MAX,
@@ -301,6 +302,25 @@ def test_streams_over_the_stream_limit_are_opened_in_slices() -> None:
     assert sum(opened) == MANY
     ids = [call.stream.id for call in server.calls]
     assert ids == sorted(ids), "in the order of the calls"
+
+
+@pytest.mark.parametrize("announced", [100_000, 10])
+def test_streams_of_a_lost_connection_end_in_slices(announced: int) -> None:
+    """The calls over the stream limit, which wait, too."""
+    turns = ManualTurns()
+    server = blocked_calls(MANY, turns, (kinds.MAX_CONCURRENT_STREAMS, announced))
+    turns.take_all()
+    server.core.lose(Status(StatusCode.UNAVAILABLE, "connection lost"))
+    # The socket is closed meanwhile.
+    server.core.lose(Status(StatusCode.UNAVAILABLE, "closed again"))
+    ended = [sum(call.stream.is_ended for call in server.calls)]
+    while turns.take():
+        ended.append(sum(call.stream.is_ended for call in server.calls))
+    steps = [after - before for before, after in pairwise([0, *ended])]
+    assert max(steps) <= COST_PER_TURN_MAX // ENDING_COST + 1
+    ends = [call.end for call in server.calls if call.end is not None]
+    assert len(ends) == MANY
+    assert {end.status.details for end in ends} == {"connection lost"}
 
 
 def test_a_large_request_leaves_in_slices() -> None:

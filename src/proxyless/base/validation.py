@@ -131,8 +131,10 @@ def _render_path(path: list[str | int | _MapKey]) -> str:
             rendered += f"[{step}]"
         elif isinstance(step, _MapKey):
             rendered += f"[{json.dumps(step)}]"
+        elif rendered and not step.startswith("["):  # A path that was rendered before.
+            rendered += f".{step}"
         else:
-            rendered += f".{step}" if rendered else step
+            rendered += step
     return rendered
 
 

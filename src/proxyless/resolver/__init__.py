@@ -1,7 +1,7 @@
 """Resolvers: turn a target into endpoints and a service config.
 
 api       interfaces of resolvers, their factories and listeners
-registry  ResolverRegistry: factories by scheme
+registry  ResolverRegistry: factories by scheme; DeferredResolverFactory
 target    parsing of targets: scheme, authority, name; host and port
 dns       DNS names, resolved through the Network; when to resolve again
 http_proxy  ProxiedFactory: targets behind an HTTP proxy, which resolves the name
@@ -22,7 +22,7 @@ from proxyless.resolver.api import (
 from proxyless.resolver.dns import DnsFactory
 from proxyless.resolver.http_proxy import ProxiedFactory, parse_proxy_uri
 from proxyless.resolver.polling import PollingResolver
-from proxyless.resolver.registry import ResolverRegistry
+from proxyless.resolver.registry import DeferredResolverFactory, ResolverRegistry
 from proxyless.resolver.static import (
     STATIC_FACTORIES,
     StaticFactory,
@@ -32,6 +32,7 @@ from proxyless.resolver.target import Target, encode_authority, parse_host_port,
 
 __all__ = [
     "STATIC_FACTORIES",
+    "DeferredResolverFactory",
     "DnsFactory",
     "PollingResolver",
     "ProxiedFactory",

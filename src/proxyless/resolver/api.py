@@ -12,7 +12,7 @@ Theory of operation
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from proxyless.base import EMPTY_ATTRIBUTES, NULL_TRACE, Attributes, Endpoint, Status, Trace
 from proxyless.base.frozen import frozen
@@ -62,6 +62,17 @@ class Resolver(Protocol):
 
     def close(self) -> None:
         """Stop: call the listener no more; cancel timers and tasks. Idempotent."""
+
+
+@runtime_checkable
+class ExplainedResolver(Resolver, Protocol):
+    """Resolver that helps to find mistakes: its texts end those of RPCs that never succeeded."""
+
+    def describe_wait(self) -> Status:
+        """What the first result waits for; OK if that is unknown."""
+
+    def name_command(self, path: str) -> str:
+        """Command that explains RPCs of this method; empty if there is none."""
 
 
 @frozen

@@ -1,12 +1,35 @@
 """ResolverRegistry: resolver factories by scheme. Passed to channels; not global (ADR 0003)."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from proxyless.base import Status, StatusCode, one_line
-from proxyless.resolver.api import ResolverFactory
+from proxyless.resolver.api import Resolver, ResolverContext, ResolverFactory, ResolverListener
 from proxyless.resolver.target import Target, has_name, is_scheme, parse_target
 
 DEFAULT_SCHEME = "dns"
+
+
+class DeferredResolverFactory:
+    """Factory that is created, and may be imported, when a target first has its scheme."""
+
+    def __init__(self, scheme: str, make: Callable[[], ResolverFactory]) -> None:
+        self.scheme = scheme
+        self._make = make
+        # Set at the first use.
+        self._factory: ResolverFactory | None = None
+
+    def create(
+        self, target: Target, listener: ResolverListener, context: ResolverContext
+    ) -> Resolver:
+        return self._load().create(target, listener, context)
+
+    def default_authority(self, target: Target) -> str:
+        return self._load().default_authority(target)
+
+    def _load(self) -> ResolverFactory:
+        if self._factory is None:
+            self._factory = self._make()
+        return self._factory
 
 
 class ResolverRegistry:

@@ -10,8 +10,10 @@ rand        Random, seeded by the system or by a test
 network     Network and Listener; AsyncioNetwork on real sockets
 lookups     LookupThreads: names are resolved in threads, of which slow names hold only a part
 daemon_threads  DaemonThreads: thread pool for calls that may never return
+offload     Offload: runs blocking work in a thread and calls back on the loop
 tasks       create_owned_task
 forks       call_after_fork_in_child
+garbage     freeze: excludes the objects of a process from garbage collection
 soon        Soon and SoonQueue: run an action once, in the next turn of the loop
 work_queue  WorkQueue: runs long work in slices, one per turn of the loop
 logs        LogTrace: events in the standard library's logs; GRPC_VERBOSITY and GRPC_TRACE
@@ -26,7 +28,7 @@ from proxyless.runtime.logs import LogTrace, apply_environment
 from proxyless.runtime.network import AsyncioNetwork, Listener, Network
 from proxyless.runtime.rand import Random, seeded_random, system_random
 from proxyless.runtime.soon import Soon, SoonQueue
-from proxyless.runtime.work_queue import UNLIMITED_WORK, Job, Work, WorkQueue
+from proxyless.runtime.work_queue import UNLIMITED_WORK, ActionsJob, Job, Work, WorkQueue
 
 if TYPE_CHECKING:
     from proxyless.runtime.virtual import VirtualClock
@@ -36,6 +38,7 @@ else:
 __all__ = [
     "IDLE_TIMER",
     "UNLIMITED_WORK",
+    "ActionsJob",
     "AsyncioNetwork",
     "Clock",
     "DeadlineQueue",

@@ -35,6 +35,7 @@ LOGGER_NAMES: Final[Mapping[str, str]] = {
     "dns": "proxyless.resolver.dns",
     "least_request": "proxyless.lb.least_request",
     "outlier_detection": "proxyless.lb.outlier_detection",
+    "peak_ewma": "proxyless.lb.peak_ewma",
     "pick_first": "proxyless.lb.pick_first",
     "priority": "proxyless.lb.priority",
     "random": "proxyless.lb.random",

@@ -25,6 +25,7 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 _BACKLOG: Final = 1024
 # How long a client that closes waits for the peer's close_notify. grpcio's servers never send one.
 _TLS_SHUTDOWN_TIMEOUT_S: Final = 0.02
+_IS_POSIX: Final = os.name == "posix"
 
 
 class Listener(Protocol):
@@ -107,6 +108,16 @@ class AsyncioNetwork:
             case IpAddress(host, port) if "%" in host:
                 # The loops look up an address with a zone in their executor, which may be full.
                 sock = await _connect_zoned(loop, host, port)
+                return await loop.create_connection(
+                    protocol_factory,
+                    sock=sock,
+                    ssl=tls,
+                    server_hostname=name,
+                    ssl_shutdown_timeout=shutdown_timeout_s,
+                )
+            case IpAddress(host, port) if isinstance(loop, asyncio.SelectorEventLoop) and _IS_POSIX:
+                # Cheaper than the loop's own way from an address to a socket.
+                sock = await _connect_tcp(loop, host, port)
                 return await loop.create_connection(
                     protocol_factory,
                     sock=sock,
@@ -266,6 +277,39 @@ async def _connect_zoned(loop: asyncio.AbstractEventLoop, host: str, port: int) 
     flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
     [(family, *_, sockaddr)] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     return await _connect_socket(loop, family, sockaddr)
+
+
+async def _connect_tcp(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
+    """A connected socket, on a loop whose `add_writer` reports failed attempts, too."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With the protocol: asyncio sets TCP_NODELAY only if it is TCP.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        sock.setblocking(False)
+        error = sock.connect_ex((host, port))
+        if error == errno.EINPROGRESS:
+            await _wait_writable(loop, sock.fileno())
+            error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            raise OSError(error, os.strerror(error))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _wait_writable(loop: asyncio.AbstractEventLoop, fd: int) -> None:
+    is_writable: asyncio.Future[None] = loop.create_future()
+    loop.add_writer(fd, _set_done, is_writable)
+    try:
+        await is_writable
+    finally:
+        loop.remove_writer(fd)
+
+
+def _set_done(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 async def _connect_unix(loop: asyncio.AbstractEventLoop, path: str) -> socket.socket:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from proxyless.base.frozen import frozen
 from proxyless.base.http_proxy import HttpProxy
-from proxyless.base.status import Status, StatusCode
+from proxyless.base.status import OK, Status, StatusCode
 from proxyless.runtime import IDLE_TIMER, Clock, DeadlineQueue, Timer
 from proxyless.transport.keepalive import (
     Activity,
@@ -34,6 +34,7 @@ from proxyless.wire.errors import name_error_code
 from proxyless.wire.turns import Turns
 
 if TYPE_CHECKING:
+    from proxyless.base.endpoint import Address
     from proxyless.transport.tls import ClientTls, TlsSource
 
 # How long the stream limit stays lowered after the peer refused a stream.
@@ -80,18 +81,26 @@ class ClientTransport(Pump):
     """One connection to a server. Owns the wire connection and the keepalive timer."""
 
     _wire: ClientConnection
+    # Why it takes no more calls: the code of the peer's GOAWAY, or the error of the socket.
+    unusable_cause: int | Exception | None = None
 
     def __init__(
         self, tools: LoopTools, options: TransportOptions, on_unusable: Callable[[Status], None]
     ) -> None:
-        keepalive = self._keepalive = _Keepalive(self, options.keepalive, tools.clock)
-        on_received = keepalive.on_received if options.keepalive.is_enabled else None
+        # None if it is disabled.
+        self._keepalive: _Keepalive | None = None
+        if options.keepalive.is_enabled:
+            self._keepalive = _Keepalive(self, options.keepalive, tools.clock)
+        on_received = None if self._keepalive is None else self._keepalive.on_received
         super().__init__(tools.loop, tools.buffer, tools.turns, on_received)
         self.ready: asyncio.Future[Status] = tools.loop.create_future()
         self.clock = tools.clock
         self.deadlines = tools.deadlines
-        self._on_unusable: Callable[[Status], None] | None = on_unusable
+        # None after the call.
+        self.on_unusable: Callable[[Status], None] | None = on_unusable
         self._wire = ClientConnection(self, options.limits, tools.clock.now_s, tools.turns)
+        # The other connections of the subchannel; on its oldest one only (A105).
+        self._siblings: tuple[ClientTransport, ...] = ()
         # The wire's own methods, which saves a call for every RPC.
         self.open = self._wire.open
         self.open_unary = self._wire.open_unary
@@ -100,10 +109,18 @@ class ClientTransport(Pump):
         self._wire.on_refused = self._on_refused
         # Set before `on_unusable`: the next connection should send fewer keepalive PINGs.
         self.has_pinged_too_often = False
+        # The address that it was connected to; set by the connector.
+        self.address: Address | None = None
+        # Called when a PING is answered.
+        self._probes: list[Callable[[], None]] = []
         # Cache of `refuse_authority`, for the last authority.
         self._last_authority: tuple[str, Status | None] = ("", None)
 
     # Calls
+
+    @property
+    def wire(self) -> ClientConnection:
+        return self._wire
 
     @property
     def is_usable(self) -> bool:
@@ -113,15 +130,63 @@ class ClientTransport(Pump):
     def calls(self) -> int:
         return self._wire.calls
 
+    @property
+    def streams_started(self) -> int:
+        return self._wire.streams_started
+
+    @property
+    def socket_names(self) -> tuple[object, object]:
+        """Local and remote name of the socket, as the operating system has them, or None."""
+        socket = self._socket
+        if socket is None:
+            return None, None
+        return socket.get_extra_info("sockname"), socket.get_extra_info("peername")
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self._socket is not None and self._socket.get_extra_info("ssl_object") is not None
+
+    @property
+    def tls_cipher(self) -> str:
+        """Name of the cipher suite; empty without TLS."""
+        socket = self._socket
+        cipher = None if socket is None else socket.get_extra_info("cipher")
+        return cipher[0] if cipher else ""
+
+    def watch_waiting(self, on_waiting: Callable[[], None]) -> None:
+        """Call back when calls begin to wait because of the peer's MAX_CONCURRENT_STREAMS."""
+        self._wire.on_waiting = on_waiting
+
+    @property
+    def lacks_streams(self) -> bool:
+        """Calls wait, and neither this connection nor a sibling has a free stream."""
+        return self._wire.lacks_streams
+
+    def leave_siblings(self) -> None:
+        """Leave the waiting calls to the siblings: it takes no more calls."""
+        self._siblings = ()
+        self._wire.leave_group()
+
+    def set_siblings(self, siblings: "tuple[ClientTransport, ...]") -> None:
+        """Open calls on these too, if this one has no free stream (A105). The last may be new."""
+        for sibling in siblings:
+            if not sibling.wire.group:
+                self._wire.add_to_group(sibling.wire)
+        self._siblings = siblings
+        self._last_authority = ("", None)
+
     def refuse_authority(self, authority: str) -> Status | None:
         """The status of a call whose authority the peer's certificate does not match (A81)."""
         last, refusal = self._last_authority
         if authority != last:
-            refusal = self._compare_authority(authority)
+            refusal = self.compare_authority(authority)
+            for sibling in self._siblings:
+                refusal = refusal or sibling.compare_authority(authority)
             self._last_authority = (authority, refusal)
         return refusal
 
-    def _compare_authority(self, authority: str) -> Status | None:
+    def compare_authority(self, authority: str) -> Status | None:
+        """As `refuse_authority`, for this connection only, without the cache."""
         # "still be subject to any configured secure naming check" - A81
         socket = self._socket
         peer = None if socket is None else socket.get_extra_info("ssl_object")
@@ -136,8 +201,9 @@ class ClientTransport(Pump):
 
     def on_settings(self) -> None:
         if not self.ready.done():
-            self.ready.set_result(Status(StatusCode.OK))
-            self._keepalive.start()
+            self.ready.set_result(OK)
+            if self._keepalive is not None:
+                self._keepalive.start()
 
     def _on_refused(self) -> None:
         if not self._refusal_timer.pending:
@@ -150,9 +216,13 @@ class ClientTransport(Pump):
         self._flush()
 
     def on_ping_ack(self, payload: bytes) -> None:
-        """No-op: every received byte counts as an answer."""
+        """Keepalive does not need it: every received byte counts as an answer."""
+        probes, self._probes = self._probes, []
+        for on_answer in probes:
+            on_answer()
 
     def on_goaway(self, code: int, text: str) -> None:
+        self._note_cause(code)
         self.has_pinged_too_often |= (code, text) == _TOO_MANY_PINGS
         reason = f"{name_error_code(code)}: {text}" if text else name_error_code(code)
         self._become_unusable(Status(StatusCode.UNAVAILABLE, f"peer is going away: {reason}"))
@@ -162,15 +232,40 @@ class ClientTransport(Pump):
 
     # Keepalive
 
+    def probe(self, on_answer: Callable[[], None]) -> None:
+        """Send a PING now, and call back when it is answered.
+
+        With keepalive, a peer that does not answer in its timeout ends the connection.
+        """
+        self._probes.append(on_answer)
+        if self._keepalive is not None:
+            self._keepalive.await_answer()
+        self.send_keepalive_ping()
+
     def send_keepalive_ping(self) -> None:
         self._wire.ping(_KEEPALIVE_PING)
         self._flush()
+
+    def on_silence(self, text: str) -> None:
+        """The peer does not answer."""
+        self._note_cause(TimeoutError(text))
+        self.abort(Status(StatusCode.UNAVAILABLE, text))
 
     @property
     def data_frames_sent(self) -> int:
         return self._wire.outbound.data_frames
 
     # Ends
+
+    def _note_cause(self, cause: int | Exception) -> None:
+        """Note why no more calls are taken. "the first seen reason should be chosen" - A94"""
+        if self.unusable_cause is None:
+            self.unusable_cause = cause
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None:
+            self._note_cause(exc)
+        super().connection_lost(exc)
 
     def on_broken(self, error: RemoteProtocolError) -> None:
         self._become_unusable(Status(StatusCode.UNAVAILABLE, f"peer broke HTTP/2: {error}"))
@@ -182,7 +277,7 @@ class ClientTransport(Pump):
     def _on_lost(self, status: Status) -> None:
         self._become_unusable(status)
         super()._on_lost(status)
-        self._keepalive.stop()
+        self._stop_keepalive()
         self._refusal_timer.cancel()
 
     def drain(self) -> None:
@@ -200,16 +295,20 @@ class ClientTransport(Pump):
 
     def _become_unusable(self, status: Status) -> None:
         if not self._wire.streams:
-            self._keepalive.stop()
+            self._stop_keepalive()
         if not self.ready.done():
             self.ready.set_result(status)
-        on_unusable, self._on_unusable = self._on_unusable, None
+        on_unusable, self.on_unusable = self.on_unusable, None
         if on_unusable is not None:
             on_unusable(status)
 
+    def _stop_keepalive(self) -> None:
+        if self._keepalive is not None:
+            self._keepalive.stop()
+
 
 class _Keepalive:
-    """Keepalive of one connection: enacts `choose_keepalive`."""
+    """Keepalive of one connection: enacts `choose_keepalive`. Exists only if it is enabled."""
 
     def __init__(self, transport: ClientTransport, config: KeepaliveConfig, clock: Clock) -> None:
         self._transport = transport
@@ -222,15 +321,14 @@ class _Keepalive:
         self._data_frames_counted = 0
 
     def start(self) -> None:
-        if self._config.is_enabled:
-            self.on_received()
-            self._check()
+        self.on_received()
+        self._check()
 
     def stop(self) -> None:
         self._timer.cancel()
 
     def on_received(self) -> None:
-        """Bytes were received. Not called if keepalive is disabled."""
+        """Bytes were received."""
         self._received_s = self._clock.now_s()
 
     def _check(self) -> None:
@@ -241,14 +339,22 @@ class _Keepalive:
                 delay_s = min(at_s - now_s, _CHECK_INTERVAL_MAX_S)
                 self._timer = self._clock.call_later(delay_s, self._check)
             case Ping(check_at_s):
-                self._pinged_s = now_s
-                self._is_ping_unanswered = True
-                self._pings_without_data += 1
-                self._timer = self._clock.call_later(check_at_s - now_s, self._check)
+                self._note_ping(check_at_s - now_s)
                 self._transport.send_keepalive_ping()
             case GiveUp():
                 text = f"keepalive: peer silent for {self._config.timeout_s:g} s after a PING"
-                self._transport.abort(Status(StatusCode.UNAVAILABLE, text))
+                self._transport.on_silence(text)
+
+    def await_answer(self) -> None:
+        """A PING is being sent: the peer has to answer it in time."""
+        self._timer.cancel()
+        self._note_ping(self._config.timeout_s)
+
+    def _note_ping(self, check_in_s: float) -> None:
+        self._pinged_s = self._clock.now_s()
+        self._is_ping_unanswered = True
+        self._pings_without_data += 1
+        self._timer = self._clock.call_later(check_in_s, self._check)
 
     def _activity(self) -> Activity:
         if self._transport.data_frames_sent != self._data_frames_counted:

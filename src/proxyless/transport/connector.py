@@ -53,11 +53,14 @@ class Connector:
             text = f"{where}: local credentials, but the address is not on this machine"
             return Status(StatusCode.UNAVAILABLE, text)
         made: list[ClientTransport] = []
-        guard = _UnusableGuard(on_unusable)
+        # The status of a connection that became unusable before it was returned.
+        ended: list[Status] = []
 
         def make() -> ClientTransport:
-            made.append(ClientTransport(self._tools, options, guard.on_unusable))
-            return made[-1]
+            transport = ClientTransport(self._tools, options, ended.append)
+            transport.address = address
+            made.append(transport)
+            return transport
 
         try:
             async with asyncio.timeout(options.connect_timeout_s):
@@ -78,11 +81,11 @@ class Connector:
             _abort_all(made, Status(StatusCode.CANCELLED, "connection attempt cancelled"))
             raise
         if status.is_ok and made[-1].is_usable:
-            guard.is_returned = True
+            made[-1].on_unusable = on_unusable
             return made[-1]
-        if status.is_ok and guard.ended_by is not None:
+        if status.is_ok and ended:
             # The peer sent SETTINGS and closed the connection.
-            status = guard.ended_by
+            status = ended[0]
         _abort_all(made, status)
         return Status(StatusCode.UNAVAILABLE, f"{where}: {status.details}")
 
@@ -140,22 +143,6 @@ class Connector:
             server_name = tls.server_name
         status = await tunnel.start_tls(self._network, client_context(tls), server_name)
         return _check_peer(tunnel.socket, tls) if status.is_ok else status
-
-
-class _UnusableGuard:
-    """Calls `on_unusable` only after the connection was returned."""
-
-    def __init__(self, on_unusable: Callable[[Status], None]) -> None:
-        self._on_unusable = on_unusable
-        self.is_returned = False
-        # The first status before that.
-        self.ended_by: Status | None = None
-
-    def on_unusable(self, status: Status) -> None:
-        if self.is_returned:
-            self._on_unusable(status)
-        else:
-            self.ended_by = self.ended_by or status
 
 
 def _secure(options: TransportOptions) -> TransportOptions | Status:

@@ -66,8 +66,10 @@ class Pump(asyncio.BufferedProtocol):
         self._had_other_calls = False
         self._linger: asyncio.TimerHandle | None = None
         self._is_lost = False
+        # Called once, when the socket is closed.
+        self.on_closed: Callable[[], None] | None = None
         # Futures of `wait_closed`.
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters: tuple[asyncio.Future[None], ...] = ()
 
     # Called by the wire
 
@@ -148,10 +150,13 @@ class Pump(asyncio.BufferedProtocol):
         reason = "closed by peer" if exc is None else str(exc) or type(exc).__name__
         self._on_lost(Status(StatusCode.UNAVAILABLE, f"connection lost: {reason}"))
         self._is_lost = True
-        for waiter in self._waiters:
+        waiters, self._waiters = self._waiters, ()
+        for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        self._waiters.clear()
+        on_closed, self.on_closed = self.on_closed, None
+        if on_closed is not None:
+            on_closed()
 
     # Ends
 
@@ -186,5 +191,5 @@ class Pump(asyncio.BufferedProtocol):
             return
         # One future per waiter, because a shield around a shared one creates a dozen objects.
         waiter = self._loop.create_future()
-        self._waiters.append(waiter)
+        self._waiters += (waiter,)
         await waiter

@@ -3,11 +3,12 @@
 Specs: RFC 9113, gRPC over HTTP/2.
 
 A stream over the peer's MAX_CONCURRENT_STREAMS waits here, in order; messages sent meanwhile wait
-in the stream's queue.
+in the stream's queue. Connections to one address may form a group (A105): a stream is opened on the
+oldest of them that has a free one, or waits in a queue that they share.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import takewhile
 from typing import Final, Protocol, cast
@@ -100,7 +101,11 @@ class ClientConnection(Connection):
         # The same object as `streams`, with the type of its values.
         self._calls = cast("dict[int, ClientStream]", self.streams)
         # Streams over the peer's limit, with their header blocks, in order.
-        self._waiting: OrderedDict[ClientStream, bytes] = OrderedDict()
+        self.waiting: OrderedDict[ClientStream, bytes] = OrderedDict()
+        # The connections that share them, oldest first; empty if it is alone.
+        self.group: tuple[ClientConnection, ...] = ()
+        # Set by the owner. Called when streams begin to wait, not for each.
+        self.on_waiting: Callable[[], None] = _do_nothing
         # Set by the owner, which calls `restore_stream_limit` some time later.
         self.on_refused: Callable[[], None] = _do_nothing
         self._send_preface(PREFACE, ((frames.ENABLE_PUSH, 0),))
@@ -111,9 +116,15 @@ class ClientConnection(Connection):
         return not self.is_draining and self._next_stream_id <= STREAM_ID_MASK
 
     @property
+    def streams_started(self) -> int:
+        """Number of streams that were opened since the connection was made."""
+        return self._next_stream_id // 2
+
+    @property
     def calls(self) -> int:
-        """Number of streams, open or waiting."""
-        return len(self.streams) + len(self._waiting)
+        """Number of streams, open or waiting. Those of a group wait on its oldest connection."""
+        is_oldest = not self.group or self.group[0] is self
+        return len(self.streams) + (len(self.waiting) if is_oldest else 0)
 
     # Opening
 
@@ -126,14 +137,28 @@ class ClientConnection(Connection):
         if not self.is_usable:
             self._announce_unusable()
             self._end_unopened(stream, _UNUSABLE)
-        elif self._has_waiting or len(self.streams) >= self.peer.concurrent_streams_max:
-            self._waiting[stream] = block
-            self._has_waiting = True
-            # No window, until the stream is opened.
-            stream.window_change = -WINDOW_MAX
+        elif self.waiting or len(self.streams) >= self.peer.concurrent_streams_max:
+            self._open_elsewhere_or_wait(stream, block)
         else:
-            self._open_now(stream, block)
+            # It is stale if another connection of the group has opened the last waiting stream.
+            self.has_waiting = False
+            self.open_now(stream, block)
         return stream
+
+    def _open_elsewhere_or_wait(self, stream: ClientStream, block: bytes) -> None:
+        group = self.group or (self,)
+        if not self.waiting:
+            for other in group:
+                if other.has_free_stream:
+                    other.open_now(stream, block)
+                    return
+        self.waiting[stream] = block
+        # No window, until the stream is opened.
+        stream.window_change = -WINDOW_MAX
+        if len(self.waiting) == 1:
+            for each in group:
+                each.has_waiting = True
+            self.on_waiting()
 
     def open_unary(self, block: bytes, listener: CallListener, message: bytes) -> ClientStream:
         """Open a stream for a unary call whose request is `message`, not compressed.
@@ -148,7 +173,7 @@ class ClientConnection(Connection):
             or size > self.peer.initial_window_bytes
             or len(block) > frames.FRAME_BYTES_DEFAULT
             or len(self.streams) >= self.peer.concurrent_streams_max
-            or self._has_waiting
+            or self.has_waiting
             or self.is_draining
             or self._next_stream_id > STREAM_ID_MASK
         ):
@@ -170,7 +195,9 @@ class ClientConnection(Connection):
         )
         return stream
 
-    def _open_now(self, stream: ClientStream, block: bytes) -> None:
+    def open_now(self, stream: ClientStream, block: bytes) -> None:
+        # It may have waited for any connection of the group.
+        stream.connection = self
         stream.id = self._next_stream_id
         self._next_stream_id += 2
         stream.sending = stream.sending.after_headers
@@ -182,23 +209,30 @@ class ClientConnection(Connection):
             )
         )
 
-    def _open_waiting(self) -> None:
+    def open_waiting(self) -> None:
         """Open waiting streams while the peer's limit and the budget of the turn allow."""
         turns = self.outbound.turns
-        while self._waiting and len(self.streams) < self.peer.concurrent_streams_max:
+        while self.waiting and len(self.streams) < self.peer.concurrent_streams_max:
             if turns.left <= 0:
-                turns.defer(self._open_waiting)
+                turns.defer(self._open_deferred)
                 return
             turns.left -= OPENING_COST
             if not self.is_usable:
                 self._announce_unusable()
                 self._end_waiting(_UNUSABLE)
                 return
-            stream, block = next(iter(self._waiting.items()))
+            stream, block = next(iter(self.waiting.items()))
             self._stop_waiting(stream)
-            self._open_now(stream, block)
+            self.open_now(stream, block)
             if stream.queue is not None:
                 self.outbound.send_waiting(stream)
+        self.has_waiting = bool(self.waiting)
+
+    def _open_deferred(self) -> None:
+        self.open_waiting()
+        # While this was deferred, `lacks_streams` was False.
+        if self.waiting:
+            self.on_waiting()
 
     def _announce_unusable(self) -> None:
         """Drain a connection that has used all its stream ids."""
@@ -209,8 +243,41 @@ class ClientConnection(Connection):
 
     def _stop_waiting(self, stream: ClientStream) -> None:
         # It is already removed if `_end_waiting` has called the listener that ends this stream.
-        self._waiting.pop(stream, None)
-        self._has_waiting = bool(self._waiting)
+        self.waiting.pop(stream, None)
+        self.has_waiting = bool(self.waiting)
+
+    # Groups of connections
+
+    @property
+    def has_free_stream(self) -> bool:
+        return self.is_usable and len(self.streams) < self.peer.concurrent_streams_max
+
+    @property
+    def lacks_streams(self) -> bool:
+        """Streams wait, and no connection of the group has a free one."""
+        if not self.waiting:
+            return False
+        return not any(each.has_free_stream for each in self.group or (self,))
+
+    def add_to_group(self, newest: "ClientConnection") -> None:
+        """Share the waiting streams with a connection on which none was opened yet."""
+        group = (*(self.group or (self,)), newest)
+        for each in group:
+            each.group = group
+        newest.waiting = self.waiting
+        newest.has_waiting = bool(self.waiting)
+        newest.open_waiting()
+
+    def leave_group(self) -> None:
+        """Leave the waiting streams to the other connections. No-op if it is alone."""
+        others = tuple(each for each in self.group if each is not self)
+        self.group = ()
+        if others:
+            for each in others:
+                each.group = others
+            for stream in self.waiting:
+                stream.connection = others[0]
+            self.waiting, self.has_waiting = OrderedDict(), False
 
     # Responses
 
@@ -323,7 +390,7 @@ class ClientConnection(Connection):
     def restore_stream_limit(self) -> None:
         """Use the limit that the peer announced, after `on_refused`."""
         self.peer.restore_stream_limit()
-        self._open_waiting()
+        self.open_waiting()
 
     # Ends
 
@@ -344,7 +411,7 @@ class ClientConnection(Connection):
 
     def _on_stream_gone(self) -> None:
         super()._on_stream_gone()
-        self._open_waiting()
+        self.open_waiting()
 
     def _end_unopened(self, stream: Stream, end: StreamEnd) -> None:
         stream.sending = stream.sending.after_close
@@ -354,24 +421,31 @@ class ClientConnection(Connection):
         listener.on_end(end)
 
     def _end_waiting(self, end: StreamEnd) -> None:
-        waiting, self._waiting = self._waiting, OrderedDict()
-        self._has_waiting = False
-        for stream in waiting:
-            if not stream.is_ended:
-                self._end_unopened(stream, end)
+        self._end_each((stream, end) for stream in self._take_waiting())
+
+    def _take_waiting(self) -> Iterable[ClientStream]:
+        if self.group:
+            self.leave_group()
+        waiting, self.waiting = self.waiting, OrderedDict()
+        self.has_waiting = False
+        return waiting
+
+    def _end_if_open(self, ending: tuple[Stream, StreamEnd]) -> None:
+        if ending[0].sending.is_idle:
+            self._end_unopened(*ending)
+        else:
+            super()._end_if_open(ending)
 
     def note_sent(self) -> None:
         self._unsent_stream_id = self._next_stream_id
 
-    def lose(self, status: Status) -> None:
-        self.is_closed = self.is_draining = True
+    def _lost_streams(self, status: Status) -> Iterable[tuple[Stream, StreamEnd]]:
         # The peer has seen neither the waiting streams nor those of which nothing was sent.
         unsent = StreamEnd(status, is_unprocessed=True, is_retry_free=True)
-        self._end_waiting(unsent)
-        for stream in [s for s in self.streams.values() if s.id >= self._unsent_stream_id]:
-            if not stream.is_ended:
-                self._end_stream(stream, unsent)
-        super().lose(status)
+        streams = [s for s in self.streams.values() if s.id >= self._unsent_stream_id]
+        first = [(stream, unsent) for stream in (*self._take_waiting(), *streams)]
+        # Those in both lists have ended when it is their turn again.
+        return [*first, *super()._lost_streams(status)]
 
     def _on_peer_goaway(self, last_stream_id: int, code: int, text: str) -> None:
         reason = f"{name_error_code(code)}: {text}" if text else name_error_code(code)
@@ -380,12 +454,10 @@ class ClientConnection(Connection):
         self._end_waiting(replace(unprocessed, is_retry_free=True))
         # The streams are in the order of their ids, so GOAWAY costs as many as it ends.
         ended = list(takewhile(lambda s: s.id > last_stream_id, reversed(self.streams.values())))
-        for stream in reversed(ended):
-            if not stream.is_ended:
-                self._end_stream(stream, unprocessed)
+        self._end_each((stream, unprocessed) for stream in reversed(ended))
 
     def _on_settings_applied(self) -> None:
-        self._open_waiting()
+        self.open_waiting()
 
     def _is_idle(self, stream_id: int) -> bool:
         return stream_id % 2 == 0 or stream_id >= self._next_stream_id

@@ -14,12 +14,12 @@ A peer that breaks the protocol ends the connection: GOAWAY with the code is in 
 stream has ended, and `receive` raises RemoteProtocolError so that the owner closes the socket.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import repeat
 from operator import attrgetter
 from typing import ClassVar, Final, cast
 
 from proxyless.base.status import Status, StatusCode
-from proxyless.base.texts import one_line
 from proxyless.wire import frames
 from proxyless.wire.errors import (
     PEER_TEXT_BYTES_MAX,
@@ -41,6 +41,7 @@ from proxyless.wire.frames import (
     FLAG_PRIORITY,
     FRAME_HEADER_BYTES,
     HEADERS,
+    HEADERS_FORM,
     STREAM_ID_MASK,
     WINDOW_MAX,
     FrameBuffer,
@@ -50,6 +51,7 @@ from proxyless.wire.frames import (
 )
 from proxyless.wire.hpack import block_bytes_max
 from proxyless.wire.limits import (
+    ENDING_COST,
     OVERFLOW_CHECK_FRAMES,
     FloodGuard,
     Limits,
@@ -61,10 +63,6 @@ from proxyless.wire.status import StreamEnd
 from proxyless.wire.stream import NO_LISTENER, Stream
 from proxyless.wire.turns import Turns
 
-# If of these only END_HEADERS is set, the payload of HEADERS is a whole header block.
-_HEADERS_FORM: Final = FLAG_END_HEADERS | FLAG_PADDED | FLAG_PRIORITY
-_GOAWAY_HEAD_BYTES: Final = 8
-_SETTING_BYTES: Final = 6
 _NEVER_CONTINUED: Final = HeaderFragments(0, 0, 0)
 
 
@@ -104,7 +102,7 @@ class Connection:
         self.outbound = Outbound(listener.on_output, turns or Turns())
         # Open streams, and whether there may be more.
         self.streams: dict[int, Stream] = {}
-        self._has_waiting = False
+        self.has_waiting = False
         self.is_draining = False
         self._is_drained = False
         self.is_closed = False
@@ -118,8 +116,7 @@ class Connection:
 
     # Called by the owner
 
-    # Complete frames wait for the next turn of the loop. Read for every read from the socket: a
-    # property without a Python function.
+    # Complete frames wait for the next turn. A property without a Python function: it is hot.
     is_behind = cast("bool", property(attrgetter("_buffer.is_complete")))
 
     def receive(self, data: bytes) -> None:
@@ -156,14 +153,23 @@ class Connection:
         """Called when all output so far is sent, or will be."""
 
     def lose(self, status: Status) -> None:
-        """End every stream with this status, without GOAWAY. Idempotent."""
+        """End every stream with this status, without GOAWAY; many in slices. Idempotent."""
+        if self.is_closed:
+            return
         self.is_closed = self.is_draining = True
         # Every later frame goes to `_on_control`, which ignores it.
         self._fragments = _NEVER_CONTINUED
-        end = StreamEnd(status)
-        for stream in list(self.streams.values()):
-            if not stream.is_ended:
-                self._end_stream(stream, end)
+        self._end_each(self._lost_streams(status))
+
+    def _lost_streams(self, status: Status) -> Iterable[tuple[Stream, StreamEnd]]:
+        return zip(self.streams.values(), repeat(StreamEnd(status)))
+
+    def _end_each(self, endings: Iterable[tuple[Stream, StreamEnd]]) -> None:
+        self.outbound.turns.spread(endings, ENDING_COST, self._end_if_open)
+
+    def _end_if_open(self, ending: tuple[Stream, StreamEnd]) -> None:
+        if not ending[0].is_ended:
+            self._end_stream(*ending)
 
     # Implemented by the roles
 
@@ -228,7 +234,7 @@ class Connection:
             elif kind == DATA:
                 self._on_data(flags, stream_id, data, start, stop)
                 continue
-            elif flags & _HEADERS_FORM == FLAG_END_HEADERS:
+            elif flags & HEADERS_FORM == FLAG_END_HEADERS:
                 self._on_header_block(stream_id, data[start:stop], flags & FLAG_END_STREAM)
             else:
                 self._on_headers(flags, stream_id & STREAM_ID_MASK, data[start:stop])
@@ -350,8 +356,7 @@ class Connection:
             check_size("SETTINGS acknowledgement", payload, 0)
             self._on_settings_ack()
             return
-        if len(payload) % _SETTING_BYTES:
-            raise frame_size_error(f"SETTINGS of {len(payload)} bytes, wanted sixes")
+        frames.check_settings(payload)
         self.peer.apply(payload)
         if self.peer.initial_window_bytes + self.outbound.window_change_max > WINDOW_MAX:
             # This examines every stream, and no server needs such windows.
@@ -384,16 +389,11 @@ class Connection:
 
     def _on_goaway(self, _flags: int, stream_id: int, payload: bytes) -> None:
         frames.check_on_connection("GOAWAY", stream_id)
-        if len(payload) < _GOAWAY_HEAD_BYTES:
-            raise frame_size_error(f"GOAWAY of {len(payload)} bytes, wanted at least 8")
+        last_stream_id, code, text = frames.decode_goaway(payload)
         self._spend("GOAWAY")
-        last_stream_id, code = frames.unpack_u32_pair(payload)
-        debug = payload[_GOAWAY_HEAD_BYTES : _GOAWAY_HEAD_BYTES + PEER_TEXT_BYTES_MAX]
-        text = one_line(debug.decode("utf-8", "replace"), PEER_TEXT_BYTES_MAX)
         self.is_draining = True
-        # The owner is called first, so that streams ended below are retried elsewhere.
-        self._listener.on_goaway(code, text)
-        self._on_peer_goaway(last_stream_id & STREAM_ID_MASK, code, text)
+        self._listener.on_goaway(code, text)  # First, as in `receive`.
+        self._on_peer_goaway(last_stream_id, code, text)
         self._check_drained()
 
     def _on_window_update(self, _flags: int, stream_id: int, payload: bytes) -> None:
@@ -475,7 +475,7 @@ class Connection:
             stream.drop_received()
         listener, stream.listener = stream.listener, NO_LISTENER
         listener.on_end(end)
-        if self.is_draining or self._has_waiting:
+        if self.is_draining or self.has_waiting:
             self._on_stream_gone()
 
     def _on_stream_gone(self) -> None:

@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
+from proxyless.base.texts import one_line
 from proxyless.wire.errors import (
+    PEER_TEXT_BYTES_MAX,
     ErrorCode,
     RemoteProtocolError,
     frame_size_error,
@@ -33,6 +35,8 @@ FLAG_ACK: Final = 0x1
 FLAG_END_HEADERS: Final = 0x4
 FLAG_PADDED: Final = 0x8
 FLAG_PRIORITY: Final = 0x20
+# If of these only END_HEADERS is set, the payload of HEADERS is a whole header block.
+HEADERS_FORM: Final = FLAG_END_HEADERS | FLAG_PADDED | FLAG_PRIORITY
 
 HEADER_TABLE_SIZE: Final = 0x1
 ENABLE_PUSH: Final = 0x2
@@ -49,6 +53,8 @@ WINDOW_DEFAULT: Final = 65_535
 FRAME_BYTES_DEFAULT: Final = 16_384
 FRAME_BYTES_MAX: Final = (1 << 24) - 1
 PRIORITY_BYTES: Final = 5
+_SETTING_BYTES: Final = 6
+_GOAWAY_HEAD_BYTES: Final = 8
 # A block within the size limit needs fewer frames, unless the peer sends empty ones.
 FRAGMENTS_MAX: Final = 32
 # A block over its stream's limit is discarded; beyond this size it ends the connection.
@@ -223,3 +229,18 @@ def check_size(what: str, payload: bytes, size: int) -> None:
 def check_on_connection(what: str, stream_id: int) -> None:
     if stream_id:
         raise protocol_error(f"{what} on stream {stream_id}, wanted stream 0")
+
+
+def check_settings(payload: bytes) -> None:
+    if len(payload) % _SETTING_BYTES:
+        raise frame_size_error(f"SETTINGS of {len(payload)} bytes, wanted sixes")
+
+
+def decode_goaway(payload: bytes) -> tuple[int, int, str]:
+    """The last stream id, the error code and the start of the debug data of a GOAWAY."""
+    if len(payload) < _GOAWAY_HEAD_BYTES:
+        raise frame_size_error(f"GOAWAY of {len(payload)} bytes, wanted at least 8")
+    last_stream_id, code = unpack_u32_pair(payload)
+    debug = payload[_GOAWAY_HEAD_BYTES : _GOAWAY_HEAD_BYTES + PEER_TEXT_BYTES_MAX]
+    text = one_line(debug.decode("utf-8", "replace"), PEER_TEXT_BYTES_MAX)
+    return last_stream_id & STREAM_ID_MASK, code, text

@@ -29,6 +29,8 @@ COST_PER_TURN_MAX: Final = 1024 * 1024
 FRAME_COST: Final = 2048
 # A stream that waited for MAX_CONCURRENT_STREAMS and is opened.
 OPENING_COST: Final = 8192
+# Ending a stream of a lost connection, with what the application does at the end of an RPC.
+ENDING_COST: Final = 8192
 # A message that does not come in a frame of its own.
 MESSAGE_COST: Final = 512
 # A message that is unpacked, beside its size.

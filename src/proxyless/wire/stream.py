@@ -401,7 +401,8 @@ class Stream:
 
     def on_closed_behind_held(self, *, is_early: bool) -> None:
         """The stream is closed, with held messages; `is_early`: before we have ended it."""
-        if is_early:
+        # A listener of another stream, which got this one's place, may have reset it meanwhile.
+        if is_early and self.receiving is UNDELIVERED:
             # Writers need not wait for the peer's window any more.
             self._behind_held[0].on_writable()
         self._deliver_held()

@@ -6,10 +6,14 @@ filled up only then. Without a `schedule` the budget is unlimited.
 """
 
 import math
-from collections.abc import Callable
-from typing import Final
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final, TypeVar
 
 from proxyless.wire.limits import COST_PER_TURN_MAX, FRAMES_PER_TURN_MAX
+
+T = TypeVar("T")
 
 Action = Callable[[], None]
 
@@ -41,6 +45,18 @@ class Turns:
             assert self._schedule is not None, "an unlimited budget is never used up"
             self._schedule(self._run)
         self._actions[action] = None
+
+    def spread(self, items: Iterable[T], cost: int, act: Callable[[T], None]) -> None:
+        """Act on all items, in order; on those beyond the budget in the next turns."""
+        self._continue(deque(items), cost, act)
+
+    def _continue(self, items: deque[T], cost: int, act: Callable[[T], None]) -> None:
+        while items:
+            if self.left <= 0:
+                self.defer(partial(self._continue, items, cost, act))
+                return
+            self.left -= cost
+            act(items.popleft())
 
     def _run(self) -> None:
         self.left = self._cost_max

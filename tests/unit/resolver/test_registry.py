@@ -4,6 +4,7 @@ import pytest
 
 from proxyless.resolver import (
     STATIC_FACTORIES,
+    DeferredResolverFactory,
     DnsFactory,
     ResolverRegistry,
     StaticFactory,
@@ -91,3 +92,21 @@ def test_target_is_refused_with_grpcios_code(text: str, code: str) -> None:
 @pytest.mark.parametrize("text", ["backend:80", "dns:backend", "ipv4:1.2.3.4:80", "unix:/s"])
 def test_target_that_can_be_resolved_is_not_refused(text: str) -> None:
     assert ResolverRegistry([DNS, *STATIC_FACTORIES]).refuse_target(text) is None
+
+
+def test_deferred_factory_is_created_when_a_target_first_has_its_scheme() -> None:
+    made: list[StaticFactory] = []
+
+    def make() -> StaticFactory:
+        made.append(UNIX)
+        return UNIX
+
+    registry = ResolverRegistry([DNS, DeferredResolverFactory("unix", make)])
+    assert registry.refuse_target("dns:backend") is None
+    assert registry.schemes == ("dns", "unix")
+    assert made == []
+    for _ in range(2):
+        assert registry.refuse_target("unix:/s") is None
+        refusal = registry.refuse_target("unix://authority/path")
+        assert refusal is not None
+    assert made == [UNIX]

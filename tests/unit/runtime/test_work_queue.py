@@ -1,8 +1,10 @@
 """WorkQueue: jobs run in slices of `UNITS_PER_TURN`, and waiting jobs take turns."""
 
+from functools import partial
+
 import pytest
 
-from proxyless.runtime import UNLIMITED_WORK, VirtualClock, WorkQueue
+from proxyless.runtime import UNLIMITED_WORK, ActionsJob, VirtualClock, WorkQueue
 from proxyless.runtime.work_queue import UNITS_PER_TURN
 
 # Four steps per turn.
@@ -110,14 +112,6 @@ def test_background_job_runs_at_once_when_nothing_waits(world: WorkQueueWorld) -
     assert world.take_log() == "bb"
 
 
-def test_action_without_limit_runs_jobs_to_their_end(world: WorkQueueWorld) -> None:
-    world.queue.charge(UNITS_PER_TURN)
-    world.queue.run_at_once(lambda: world.queue.run(world.job("a", 20), UNITS))
-    assert world.take_log() == "a" * 20
-    world.queue.run(world.job("b", 1), UNITS)
-    assert world.take_log() == ""
-
-
 def test_job_that_raises_ends_and_others_continue(world: WorkQueueWorld) -> None:
     class BrokenJob:
         def step(self) -> bool:
@@ -140,5 +134,13 @@ def test_unlimited_work_runs_jobs_to_their_end(world: WorkQueueWorld) -> None:
     UNLIMITED_WORK.run_in_background(world.job("b", 2), UNITS)
     UNLIMITED_WORK.charge(UNITS_PER_TURN)
     UNLIMITED_WORK.cancel(job)
-    UNLIMITED_WORK.run_at_once(lambda: UNLIMITED_WORK.run(world.job("c", 1), UNITS))
-    assert world.take_log() == "bbc"
+    assert world.take_log() == "bb"
+
+
+def test_actions_are_called_once_in_order_in_slices(world: WorkQueueWorld) -> None:
+    called: list[int] = []
+    count = 2 * UNITS_PER_TURN // UNITS
+    world.queue.run(ActionsJob([partial(called.append, each) for each in range(count)]), UNITS)
+    assert 0 < len(called) < count
+    world.clock.advance(0)
+    assert called == list(range(count))

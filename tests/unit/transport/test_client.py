@@ -99,6 +99,19 @@ async def test_with_tls_a_call_may_have_an_authority_of_the_certificate(
     assert requested == ["ssl_object"] * 4
 
 
+async def test_authority_is_refused_if_one_of_several_connections_refuses_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    oldest, other = ClientTransportWorld().transport, ClientTransportWorld().transport
+    assert oldest.refuse_authority("a.test") is None
+    refusal = Status(StatusCode.UNAUTHENTICATED, "other names")
+    monkeypatch.setattr(other, "compare_authority", lambda _: refusal)
+    oldest.set_siblings((other,))
+    assert oldest.refuse_authority("a.test") == refusal
+    oldest.set_siblings(())
+    assert oldest.refuse_authority("a.test") is None
+
+
 # Refused calls
 
 
@@ -171,7 +184,7 @@ async def test_on_unusable_is_called_once_with_the_first_reason(first: str, seco
 async def test_on_unusable_may_close_the_transport() -> None:
     world = ClientTransportWorld()
     call = UnaryCall(world.transport, BLOCK, b"message")
-    world.transport._on_unusable = lambda _: world.transport.close()
+    world.transport.on_unusable = lambda _: world.transport.close()
     world.peer_sends(goaway(0, ErrorCode.NO_ERROR))
     assert call.end is not None
     await world.transport.wait_closed()
@@ -190,9 +203,35 @@ async def test_has_pinged_too_often_is_set_before_on_unusable_is_called(
 ) -> None:
     world = ClientTransportWorld()
     known: list[bool] = []
-    world.transport._on_unusable = lambda _: known.append(world.transport.has_pinged_too_often)
+    world.transport.on_unusable = lambda _: known.append(world.transport.has_pinged_too_often)
     world.peer_sends(goaway(0, code, debug))
     assert known == [complains]
+    await turn()
+
+
+@pytest.mark.spec("A94-03")
+async def test_unusable_cause_is_the_first_one() -> None:
+    world = ClientTransportWorld()
+    causes = [world.transport.unusable_cause]
+    world.peer_sends(goaway(0, ErrorCode.ENHANCE_YOUR_CALM, b"calm"))
+    causes.append(world.transport.unusable_cause)
+    world.transport.connection_lost(ConnectionResetError("reset"))
+    causes.append(world.transport.unusable_cause)
+    assert causes == [None, ErrorCode.ENHANCE_YOUR_CALM, ErrorCode.ENHANCE_YOUR_CALM]
+    await turn()
+
+
+async def test_unusable_cause_is_the_error_of_the_socket() -> None:
+    world, error = ClientTransportWorld(), ConnectionResetError("reset")
+    world.transport.connection_lost(error)
+    assert world.transport.unusable_cause is error
+    await turn()
+
+
+async def test_a_connection_without_tls_is_not_encrypted() -> None:
+    world = ClientTransportWorld()
+    assert not world.transport.is_encrypted
+    world.transport.close()
     await turn()
 
 
@@ -332,6 +371,38 @@ async def test_connection_is_aborted_when_the_peer_does_not_answer_in_time() -> 
         StatusCode.UNAVAILABLE, "keepalive: peer silent for 20 s after a PING"
     )
     assert world.socket.is_aborted
+    world.expect_unusable("keepalive: peer silent for 20 s after a PING")
+    assert isinstance(world.transport.unusable_cause, TimeoutError)
+    assert world.clock.timers_pending == 0
+    await turn()
+
+
+async def test_probe_calls_back_when_its_ping_is_answered() -> None:
+    world = KeepaliveWorld(watchful(time_s=300))
+    call = UnaryCall(world.transport, BLOCK, b"message")
+    world.take_frames()
+    answers: list[str] = []
+    world.transport.probe(lambda: answers.append("a"))
+    assert world.pings_after(0) == 1
+    assert answers == []
+    world.answer_ping()
+    assert answers == ["a"]
+    world.answer_ping()
+    world.clock.advance(100)
+    assert (answers, is_over(call)) == (["a"], False)
+    world.transport.close()
+    await turn()
+
+
+async def test_connection_is_aborted_when_a_probe_is_not_answered_in_time() -> None:
+    world = KeepaliveWorld(watchful(time_s=300))
+    call = UnaryCall(world.transport, BLOCK, b"message")
+    world.clock.advance(100)
+    world.take_frames()
+    world.transport.probe(lambda: pytest.fail("there was no answer"))
+    assert world.pings_after(19.9) == 1
+    assert not is_over(call)
+    world.clock.advance(0.1)
     world.expect_unusable("keepalive: peer silent for 20 s after a PING")
     assert world.clock.timers_pending == 0
     await turn()

@@ -16,6 +16,7 @@ from tests.worlds.wire import (
     RawServer,
     answer,
     data,
+    goaway,
     headers,
     prefixed,
     rst_stream,
@@ -327,6 +328,18 @@ def test_the_end_is_delivered_after_held_messages() -> None:
     call.stream.release()
     call.stream.cancel()
     server.expect_no_output()
+
+
+def test_a_call_with_held_messages_may_be_cancelled_when_its_connection_is_drained() -> None:
+    server = RawServer()
+    call = server.call()
+    call.hooks["message"] = lambda _: call.stream.hold()
+    server.send(headers(1, GZIPPED_HEAD), goaway(1), packed(b"1", b"2"))
+    server.owner.hooks["drained"] = lambda _: call.stream.cancel()
+    server.send(headers(1, OK_TRAILERS, end=True))
+    assert server.owner.count("drained") == 1
+    call.expect_messages(b"1")
+    call.expect_end(StatusCode.CANCELLED)
 
 
 def test_held_messages_of_an_ended_stream_outlive_the_connection() -> None:

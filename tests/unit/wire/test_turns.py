@@ -1,6 +1,7 @@
 """Unit tests of proxyless.wire.turns."""
 
 from functools import partial
+from itertools import pairwise
 
 from proxyless.wire.limits import COST_PER_TURN_MAX
 from proxyless.wire.turns import Turns
@@ -55,3 +56,14 @@ def test_actions_that_find_the_budget_used_up_are_first_in_the_next_turn() -> No
     assert ran == [0, 1, 2, 3]
     turns.take_all()
     assert ran == [0, 1, 2, 3, 10, 11, 12]
+
+
+def test_items_beyond_the_budget_are_spread_over_the_next_turns_in_order() -> None:
+    turns, acted = ManualTurns(), list[int]()
+    turns.spread(range(25), COST_PER_TURN_MAX // 10, acted.append)
+    counts = [len(acted)]
+    while turns.take():
+        counts.append(len(acted))
+    assert counts[0] < 25
+    assert acted == list(range(25))
+    assert max(after - before for before, after in pairwise([0, *counts])) <= 11

@@ -1,0 +1,60 @@
+"""Unit tests of proxyless.runtime.offload."""
+
+import asyncio
+import threading
+
+import pytest
+
+from proxyless.runtime.daemon_threads import DaemonThreads
+from proxyless.runtime.offload import thread_offload
+
+
+async def test_work_runs_in_a_thread_and_the_callback_on_the_loop() -> None:
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[tuple[str, bool]] = loop.create_future()
+    offload = thread_offload("a name", "tests")
+
+    def on_result(name: str) -> None:
+        done.set_result((name, threading.current_thread() is threading.main_thread()))
+
+    offload(lambda: threading.current_thread().name, on_result)
+    assert await done == ("a name", True)
+
+
+async def test_work_is_done_in_order() -> None:
+    loop = asyncio.get_running_loop()
+    done, results = loop.create_future(), list[int]()
+    offload = thread_offload("a name", "tests")
+    for number in range(50):
+        offload(lambda number=number: number, results.append)  # type: ignore[misc]
+    offload(lambda: None, done.set_result)
+    await done
+    assert results == list(range(50))
+
+
+async def test_work_is_done_at_once_when_no_thread_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_self: object, _job: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(DaemonThreads, "post", refuse)
+    done = asyncio.get_running_loop().create_future()
+    thread_offload("a name", "tests")(lambda: 7, done.set_result)
+    assert await done == 7
+
+
+def test_result_is_dropped_when_the_loop_is_closed() -> None:
+    go_on, is_over = threading.Event(), threading.Event()
+
+    async def start() -> None:
+        def work() -> None:
+            go_on.wait()
+
+        offload = thread_offload("a name", "tests")
+        offload(work, lambda _: pytest.fail("called"))
+        threading.Thread(target=is_over.set).start()
+
+    asyncio.run(start())
+    go_on.set()
+    assert is_over.wait(10)
