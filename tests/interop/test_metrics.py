@@ -3,8 +3,10 @@
 Specs: A66. The metrics of `grpcio-observability` are recorded: see `observed_rpcs`.
 """
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -15,6 +17,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 import proxyless
 from proxyless.metrics.instruments import INSTRUMENTS, LATENCY_BOUNDARIES, SIZE_BOUNDARIES
 from proxyless.otel import OpenTelemetryPlugin
+from tests.certificates import CertificateAuthority
 from tests.worlds.observed_rpcs import (
     NO_PROXY,
     OPTIONS,
@@ -29,6 +32,7 @@ from tests.worlds.observed_rpcs import (
     summarize,
     target_of,
 )
+from tests.worlds.transports import until
 
 DURATION = "grpc.client.call.duration"
 
@@ -39,8 +43,12 @@ def port() -> Iterator[int]:
         yield port
 
 
-def registries(provider: MeterProvider, *enable_metrics: str) -> proxyless.Registries:
-    plugin = OpenTelemetryPlugin(meter_provider=provider, enable_metrics=enable_metrics)
+def registries(
+    provider: MeterProvider, *enable_metrics: str, optional_labels: Sequence[str] = ()
+) -> proxyless.Registries:
+    plugin = OpenTelemetryPlugin(
+        meter_provider=provider, enable_metrics=enable_metrics, optional_labels=optional_labels
+    )
     return proxyless.Registries().extended(metrics=[plugin])
 
 
@@ -135,6 +143,120 @@ async def test_each_retry_is_an_attempt(port: int) -> None:
     assert by_status == {("Refused", "UNAVAILABLE"): REFUSED, ("Refused", "OK"): 1}
     sent = points(reader, "grpc.client.attempt.sent_total_compressed_message_size")
     assert sum(point.sum for point in sent) == (REFUSED + 1) * len(b"again")
+
+
+@pytest.mark.spec("A96-01", "A96-04")
+async def test_retries_are_recorded_once_per_rpc(port: int) -> None:
+    provider, reader = new_provider()
+    async with proxyless.aio.insecure_channel(
+        target_of(port), OPTIONS, registries=registries(provider, "grpc.client.call.*")
+    ) as channel:
+        refused = channel.unary_unary(f"/{SERVICE}/Refused", _registered_method=True)
+        await refused(b"again")
+        await channel.unary_unary(f"/{SERVICE}/Unary", _registered_method=True)(b"")
+    (retries,) = points(reader, "grpc.client.call.retries")
+    assert (retries.count, retries.sum) == (1, REFUSED)
+    assert retries.attributes["grpc.method"] == f"{SERVICE}/Refused"
+    (delay,) = points(reader, "grpc.client.call.retry_delay")
+    assert delay.count == 1
+    assert 0 < delay.sum <= sum(each.sum for each in points(reader, DURATION))
+    assert points(reader, "grpc.client.call.hedges") == []
+
+
+CUSTOM = "grpc.client.call.custom"
+
+
+@pytest.mark.spec("A108-01", "A108-02")
+def test_blocking_rpcs_have_the_custom_label_of_their_thread(port: int) -> None:
+    provider, reader = new_provider()
+    with proxyless.insecure_channel(
+        target_of(port), [NO_PROXY], registries=registries(provider, optional_labels=[CUSTOM])
+    ) as channel:
+        unary = channel.unary_unary(f"/{SERVICE}/Unary", _registered_method=True)
+        with proxyless.metrics.custom_label("checkout"):
+            unary(b"")
+            unary.future(b"").result()
+        unary(b"")
+    by_label = {each.attributes[CUSTOM]: each.count for each in points(reader, DURATION)}
+    assert by_label == {"checkout": 2, "": 1}
+
+
+@pytest.mark.spec("A108-01")
+async def test_asyncio_rpcs_have_the_custom_label_of_their_task(port: int) -> None:
+    provider, reader = new_provider()
+    async with proxyless.aio.insecure_channel(
+        target_of(port), [NO_PROXY], registries=registries(provider, optional_labels=[CUSTOM])
+    ) as channel:
+        unary = channel.unary_unary(f"/{SERVICE}/Unary", _registered_method=True)
+
+        async def call(label: str) -> None:
+            with proxyless.metrics.custom_label(label):
+                await unary(b"")
+
+        await asyncio.gather(call("checkout"), call("refund"), call("refund"))
+    for name in (DURATION, "grpc.client.attempt.duration"):
+        by_label = {each.attributes[CUSTOM]: each.count for each in points(reader, name)}
+        assert by_label == {"checkout": 1, "refund": 2}
+
+
+@pytest.mark.spec("A94-01", "A94-03", "A94-04")
+async def test_subchannel_metrics_of_a_connection_that_the_server_closes() -> None:
+    provider, reader = new_provider()
+    labels = ["grpc.disconnect_error", "grpc.security_level"]
+    chosen = registries(provider, "grpc.subchannel.*", optional_labels=labels)
+    with running_server() as port:
+        channel = proxyless.aio.insecure_channel(target_of(port), [NO_PROXY], registries=chosen)
+        await channel.unary_unary(f"/{SERVICE}/Unary")(b"")
+        (opened,) = points(reader, "grpc.subchannel.open_connections")
+        target = {"grpc.target": target_of(port)}
+        assert (opened.value, dict(opened.attributes)) == (
+            1,
+            {**target, "grpc.security_level": "none"},
+        )
+    async with channel:
+        await until(lambda: points(reader, "grpc.subchannel.disconnections"), "a disconnection")
+        (lost,) = points(reader, "grpc.subchannel.disconnections")
+        assert (lost.value, dict(lost.attributes)) == (
+            1,
+            {**target, "grpc.disconnect_error": "GOAWAY NO_ERROR"},
+        )
+        (opened,) = points(reader, "grpc.subchannel.open_connections")
+        assert opened.value == 0
+        with pytest.raises(grpc.aio.AioRpcError):
+            await channel.unary_unary(f"/{SERVICE}/Unary")(b"")
+        (failed,) = points(reader, "grpc.subchannel.connection_attempts_failed")
+        assert failed.value >= 1
+    (succeeded,) = points(reader, "grpc.subchannel.connection_attempts_succeeded")
+    assert succeeded.value == 1
+
+
+@pytest.mark.spec("A94-04")
+async def test_the_security_level_of_a_tls_connection_is_privacy_and_integrity(
+    authority: CertificateAuthority,
+) -> None:
+    provider, reader = new_provider()
+    labels = ["grpc.security_level"]
+    chosen = registries(provider, "grpc.subchannel.*", optional_labels=labels)
+    certificate, key = authority.issue(["localhost"])
+    server = grpc.server(ThreadPoolExecutor(1))
+    echo = grpc.unary_unary_rpc_method_handler(lambda request, _context: request)
+    handlers = grpc.method_handlers_generic_handler(SERVICE, {"Echo": echo})
+    server.add_generic_rpc_handlers([handlers])
+    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(key, certificate)]))
+    server.start()
+    try:
+        async with proxyless.aio.secure_channel(
+            f"localhost:{port}",
+            proxyless.ssl_channel_credentials(authority.certificate_pem),
+            [NO_PROXY],
+            registries=chosen,
+        ) as channel:
+            await channel.unary_unary(f"/{SERVICE}/Echo")(b"")
+            (opened,) = points(reader, "grpc.subchannel.open_connections")
+            assert opened.value == 1
+            assert opened.attributes["grpc.security_level"] == "privacy_and_integrity"
+    finally:
+        await asyncio.to_thread(server.stop(None).wait)
 
 
 async def test_sizes_of_compressed_messages_are_those_on_the_wire(port: int) -> None:

@@ -199,7 +199,7 @@ def mesh(plugin: RecordingPlugin) -> MeshWorld:
 def expect_labels(plugin: RecordingPlugin, *expected: tuple[str, str, str]) -> None:
     """Status, locality and backend service of every attempt that ended, in order."""
     for instrument in OF_ATTEMPTS:
-        assert [labels[2:] for labels, _ in plugin.values(instrument)] == list(expected)
+        assert [labels[2:-1] for labels, _ in plugin.values(instrument)] == list(expected)
 
 
 @pytest.mark.spec("A78-16", "A89-01")

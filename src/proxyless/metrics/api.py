@@ -16,6 +16,8 @@ class Kind(Enum):
     """Kind of an instrument. A gauge is read by a callback."""
 
     COUNTER = "counter"
+    # May be counted down as well: values may be negative.
+    UP_DOWN_COUNTER = "up-down counter"
     HISTOGRAM = "histogram"
     GAUGE = "gauge"
 
@@ -36,6 +38,8 @@ class Instrument:
     is_default: bool = False
     # Bucket boundaries of a histogram. Empty: the plugin's own.
     boundaries: tuple[float, ...] = ()
+    # Replaced by another instrument: collected only if it is enabled by its full name.
+    is_replaced: bool = False
 
 
 # Idempotent.
@@ -72,7 +76,7 @@ class StatsPlugin(Protocol):
         labels: Sequence[str],
         optional_labels: Sequence[str] = (),
     ) -> None:
-        """Add to a counter."""
+        """Add to a counter. Negative values are for up-down counters only."""
         ...
 
     def record(

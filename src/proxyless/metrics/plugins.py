@@ -19,7 +19,7 @@ T = TypeVar("T")
 class Metrics:
     """The plugins of one channel."""
 
-    __slots__ = ("active", "plugins", "target")
+    __slots__ = ("active", "is_traced", "plugins", "target")
 
     def __init__(self, target: str, plugins: Sequence[StatsPlugin]) -> None:
         # The canonical target, which is also the label value.
@@ -27,6 +27,8 @@ class Metrics:
         self.plugins: Final = tuple(plugins)
         # Derived; an attribute, because policies read it with each update.
         self.active: Final = bool(self.plugins)
+        # Whether a plugin traces calls (`tracers.TracingPlugin`).
+        self.is_traced: Final = any(getattr(each, "is_tracing", False) for each in self.plugins)
 
     def count(
         self,
@@ -108,7 +110,12 @@ def deregister_global(plugin: StatsPlugin) -> None:
 
 def choose_plugins(target: str, own: Iterable[StatsPlugin] = ()) -> Metrics:
     """The global plugins and the channel's own that are interested in this target."""
+    return choose_own_plugins(target, (*tuple(_global_plugins), *own))
+
+
+def choose_own_plugins(target: str, own: Iterable[StatsPlugin]) -> Metrics:
+    """The channel's own plugins that are interested in this target."""
     # De-duplicate: a plugin may be registered globally and also passed to the channel.
-    plugins = dict.fromkeys((*tuple(_global_plugins), *own))
+    plugins = dict.fromkeys(own)
     chosen = [each for each in plugins if call_plugin(False, each.is_interested_in, target)]
     return Metrics(target, chosen) if chosen else NO_METRICS

@@ -10,6 +10,11 @@ from proxyless.metrics.instruments import (
     ATTEMPT_STARTED,
     BACKEND_SERVICE,
     CALL_DURATION,
+    CALL_HEDGES,
+    CALL_RETRIES,
+    CALL_RETRY_DELAY,
+    CALL_TRANSPARENT_RETRIES,
+    INSTRUMENTS,
     LOCALITY,
 )
 from tests.worlds.stats_plugins import TARGET, RecordingPlugin
@@ -23,22 +28,22 @@ def test_each_plugin_has_its_own_label_for_a_method() -> None:
     recorder = CallRecorder(Metrics(TARGET, [named, unnamed]), PATH, is_registered=False)
     recorder.on_attempt_start()
     recorder.on_call_end("OK", 1.5)
-    assert named.counts(ATTEMPT_STARTED) == {(NAME, TARGET): 1}
-    assert unnamed.counts(ATTEMPT_STARTED) == {("other", TARGET): 1}
-    assert unnamed.values(CALL_DURATION) == [(("other", TARGET, "OK"), 1.5)]
+    assert named.counts(ATTEMPT_STARTED) == {(NAME, TARGET, ""): 1}
+    assert unnamed.counts(ATTEMPT_STARTED) == {("other", TARGET, ""): 1}
+    assert unnamed.values(CALL_DURATION) == [(("other", TARGET, "OK", ""), 1.5)]
 
 
 def test_a_registered_method_is_recorded_by_name() -> None:
     plugin = RecordingPlugin(named=False)
     CallRecorder(plugin.metrics, PATH, is_registered=True).on_attempt_start()
-    assert plugin.counts(ATTEMPT_STARTED) == {(NAME, TARGET): 1}
+    assert plugin.counts(ATTEMPT_STARTED) == {(NAME, TARGET, ""): 1}
 
 
 def test_the_end_of_an_attempt_is_three_values_with_the_labels_of_its_pick() -> None:
     plugin = RecordingPlugin()
     recorder = CallRecorder(plugin.metrics, PATH, is_registered=True)
     recorder.on_attempt_end("OK", 0.25, 10, 20, {LOCALITY: "zone", BACKEND_SERVICE: "cluster"})
-    labels = (NAME, TARGET, "OK", "zone", "cluster")
+    labels = (NAME, TARGET, "OK", "zone", "cluster", "")
     assert plugin.values(ATTEMPT_DURATION) == [(labels, 0.25)]
     assert plugin.values(ATTEMPT_SENT) == [(labels, 10)]
     assert plugin.values(ATTEMPT_RECEIVED) == [(labels, 20)]
@@ -49,7 +54,7 @@ def test_labels_that_no_policy_set_are_empty() -> None:
     plugin = RecordingPlugin()
     recorder = CallRecorder(plugin.metrics, PATH, is_registered=True)
     recorder.on_attempt_end("UNAVAILABLE", 0, 0, 0, {})
-    assert plugin.values(ATTEMPT_SENT) == [((NAME, TARGET, "UNAVAILABLE", "", ""), 0)]
+    assert plugin.values(ATTEMPT_SENT) == [((NAME, TARGET, "UNAVAILABLE", "", "", ""), 0)]
 
 
 class NoLabels(RecordingPlugin):
@@ -67,5 +72,35 @@ def test_labels_are_other_when_a_plugin_raises(
 ) -> None:
     plugin = NoLabels()
     CallRecorder(plugin.metrics, PATH, is_registered=True).on_attempt_start()
-    assert plugin.counts(ATTEMPT_STARTED) == {("other", "other"): 1}
+    assert plugin.counts(ATTEMPT_STARTED) == {("other", "other", ""): 1}
     assert "stats plugin" in caplog.text
+
+
+@pytest.mark.spec("A108-01", "A108-02")
+def test_every_instrument_of_a_call_has_the_custom_label() -> None:
+    plugin = RecordingPlugin()
+    recorder = CallRecorder(plugin.metrics, PATH, is_registered=True)
+    for each in (recorder.labelled("checkout"), recorder):
+        each.on_attempt_start()
+        each.on_attempt_end("OK", 0.25, 10, 20, {})
+        each.on_call_end("OK", 1.5)
+        each.on_retried_call_end(retries=1, transparent_retries=2, hedges=3, delay_s=0.5)
+        each.on_call_delay("resolving", 0.5)
+        each.on_attempt_delay("connecting", 0.5)
+    of_calls = [each for each in INSTRUMENTS if each.name.startswith("grpc.client.")]
+    for instrument in of_calls:
+        labels = [labels for labels, _ in plugin.values(instrument)]
+        assert [each[-1] for each in labels or plugin.counts(instrument)] == ["checkout", ""]
+
+
+def test_retries_that_did_not_happen_are_not_recorded() -> None:
+    plugin = RecordingPlugin()
+    recorder = CallRecorder(plugin.metrics, PATH, is_registered=True)
+    recorder.on_retried_call_end(retries=2, transparent_retries=0, hedges=0, delay_s=0.5)
+    labels = (NAME, TARGET, "")
+    assert plugin.values(CALL_RETRIES) == [(labels, 2)]
+    assert plugin.values(CALL_RETRY_DELAY) == [(labels, 0.5)]
+    recorder.on_retried_call_end(retries=0, transparent_retries=1, hedges=3, delay_s=0.0)
+    assert plugin.values(CALL_TRANSPARENT_RETRIES) == [(labels, 1)]
+    assert plugin.values(CALL_HEDGES) == [(labels, 3)]
+    assert len(plugin.values(CALL_RETRIES)) == len(plugin.values(CALL_RETRY_DELAY)) == 1

@@ -88,11 +88,11 @@ def test_registering_twice_raises(registered: RecordingPlugin) -> None:
 def test_every_plugin_records_a_measurement() -> None:
     plugins = [RecordingPlugin(), RecordingPlugin()]
     metrics = Metrics("t", plugins)
-    metrics.count(ATTEMPT_STARTED, ("m", "t"), value=3)
-    metrics.record(CALL_DURATION, 0.5, ("m", "t", "OK"))
+    metrics.count(ATTEMPT_STARTED, ("m", "t"), ("custom",), value=3)
+    metrics.record(CALL_DURATION, 0.5, ("m", "t", "OK"), ("",))
     for plugin in plugins:
-        assert plugin.counts(ATTEMPT_STARTED) == {("m", "t"): 3}
-        assert plugin.values(CALL_DURATION) == [(("m", "t", "OK"), 0.5)]
+        assert plugin.counts(ATTEMPT_STARTED) == {("m", "t", "custom"): 3}
+        assert plugin.values(CALL_DURATION) == [(("m", "t", "OK", ""), 0.5)]
 
 
 def test_gauges_are_observed_until_they_are_cancelled() -> None:
@@ -111,7 +111,7 @@ def test_an_exception_of_a_plugin_is_logged_and_does_not_propagate(
     plugin = RecordingPlugin()
     with caplog.at_level(logging.ERROR, "proxyless.metrics"):
         metrics = Metrics("t", [Broken(), plugin])
-        metrics.count(ATTEMPT_STARTED, ("m", "t"))
+        metrics.count(ATTEMPT_STARTED, ("m", "t"), ("",))
         metrics.watch([XDS_CONNECTED], lambda report: None)()
         assert choose_plugins("dns:///a", [Broken(), plugin]).plugins == (plugin,)
     assert plugin.count_of(ATTEMPT_STARTED) == 1

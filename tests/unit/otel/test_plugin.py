@@ -18,6 +18,8 @@ from proxyless.metrics.instruments import (
     CALL_DURATION,
     INSTRUMENTS,
     LATENCY_BOUNDARIES,
+    PICK_FIRST_DISCONNECTIONS,
+    SUBCHANNEL_OPEN_CONNECTIONS,
     WRR_WEIGHTS,
     XDS_CONNECTED,
     XDS_RESOURCES,
@@ -54,7 +56,7 @@ def measure(plugin: OpenTelemetryPlugin, instrument: Instrument, value: int = 1)
     if instrument.kind is Kind.GAUGE:
         plugin.watch([instrument], lambda report: report(instrument, value, instrument.labels))
     else:
-        record = plugin.count if instrument.kind is Kind.COUNTER else plugin.record
+        record = plugin.record if instrument.kind is Kind.HISTOGRAM else plugin.count
         record(instrument, value, instrument.labels, instrument.optional_labels)
 
 
@@ -89,6 +91,43 @@ def test_each_metric_can_be_enabled_and_disabled() -> None:
                 each.unit,
                 each.description,
             )
+
+
+def test_metrics_can_be_enabled_and_disabled_by_patterns() -> None:
+    collected = Collected(
+        enable_metrics=["grpc.xds_client.*", "example.*"],
+        disable_metrics=["*.resource_updates_*", "grpc.client.*"],
+    )
+    own = Instrument("example.picks", Kind.COUNTER, "{pick}", "", ())
+    for instrument in (*INSTRUMENTS, own):
+        measure(collected.plugin, instrument)
+    assert sorted(collected.metrics()) == [
+        "example.picks",
+        "grpc.xds_client.connected",
+        "grpc.xds_client.resources",
+        "grpc.xds_client.server_failure",
+    ]
+
+
+@pytest.mark.spec("A94-07")
+def test_a_pattern_does_not_enable_an_instrument_that_was_replaced() -> None:
+    collected = Collected(enable_metrics=["*"])
+    named = Collected(enable_metrics=[PICK_FIRST_DISCONNECTIONS.name])
+    for instrument in INSTRUMENTS:
+        measure(collected.plugin, instrument)
+        measure(named.plugin, instrument)
+    replaced = {each.name for each in INSTRUMENTS if each.is_replaced}
+    assert set(collected.metrics()) == {each.name for each in INSTRUMENTS} - replaced
+    assert replaced & set(named.metrics()) == {PICK_FIRST_DISCONNECTIONS.name}
+
+
+def test_an_up_down_counter_may_be_counted_down() -> None:
+    collected = Collected(enable_metrics=[SUBCHANNEL_OPEN_CONNECTIONS.name])
+    for value in (3, -2):
+        measure(collected.plugin, SUBCHANNEL_OPEN_CONNECTIONS, value)
+    (point,) = collected.points(SUBCHANNEL_OPEN_CONNECTIONS)
+    assert point.value == 1
+    assert not collected.metrics()[SUBCHANNEL_OPEN_CONNECTIONS.name].data.is_monotonic
 
 
 def test_a_histogram_has_its_boundaries() -> None:
@@ -129,12 +168,14 @@ def test_an_instrument_of_an_application_is_collected_by_its_definition() -> Non
     [
         ("enable_metrics", "metric 'grpc.no' is not known, wanted one of grpc.client"),
         ("disable_metrics", "metric 'grpc.no' is not known, wanted one of grpc.client"),
-        ("optional_labels", "label 'grpc.no' is not known, wanted one of grpc.lb.backend_service"),
+        ("optional_labels", "label 'grpc.no' is not known, wanted one of grpc.client.call.custom"),
     ],
 )
 def test_an_unknown_name_with_the_prefix_of_grpc_raises(option: str, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         Collected(**{option: ["grpc.no"]})
+    with pytest.raises(ValueError, match="is not known"):
+        Collected(**{option: ["proxyless.no*"]})
     with pytest.raises(TypeError, match="wanted a list of names"):
         Collected(**{option: "grpc.client.call.duration"})
 

@@ -1,48 +1,50 @@
 """Stats plugin for OpenTelemetry.
 
-plugin = proxyless.otel.OpenTelemetryPlugin(meter_provider=provider)
-plugin.register_global()                      # measures channels that are created from now on
+plugin = proxyless.otel.OpenTelemetryPlugin(meter_provider=meters, tracer_provider=tracers)
+plugin.register_global()           # measures and traces channels that are created from now on
 
-Specs: A66, A78, A79, A89. Needs `opentelemetry-api` (the extra `otel`). Measures channels only:
-servers are grpcio's, and so are their metrics.
+Specs: A66, A78, A79, A89, A91, A94, A96, A108. Needs `opentelemetry-api` (the extra `otel`).
+Measures channels only: servers are grpcio's, and so are their metrics.
 """
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Self
 
-try:
-    from opentelemetry.metrics import Observation
-except ImportError as error:
-    text = "proxyless.otel needs opentelemetry-api: pip install 'proxyless[otel]'"
-    raise ImportError(text) from error
+from opentelemetry.metrics import Observation
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from proxyless.metrics import Kind, deregister_global, register_global
 from proxyless.metrics.instruments import INSTRUMENTS, OTHER
+from proxyless.otel.tracing import OPTIONAL_ATTRIBUTES, TracedMethod, Tracing
 from proxyless.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider
+    from opentelemetry.propagators.textmap import TextMapPropagator
+    from opentelemetry.trace import TracerProvider
 
     from proxyless.metrics import Cancel, Instrument, Observe
 
 __all__ = ["OpenTelemetryPlugin"]
 
-# An unknown name with this prefix is a typing error.
-_GRPC: Final = "grpc."
+# An unknown name with one of these prefixes is a typing error.
+_OURS: Final = ("grpc.", "proxyless.")
 
 
 class OpenTelemetryPlugin:
-    """Collects gRPC's metrics with a meter provider.
+    """Collects gRPC's metrics with a meter provider, and traces calls with a tracer provider.
 
-    Without a provider nothing is collected: the global one is never used (A66). The default are
-    A66's metrics of RPCs; `enable_metrics` and `disable_metrics` change that, `optional_labels`
-    adds labels. The label of a method that no generated stub registered is "other" unless
-    `generic_method_attribute_filter` returns True; that of a target if `target_attribute_filter`
-    returns False. Channels whose target `channel_filter` rejects are not measured.
+    Without a provider nothing is collected: the global ones are never used (A66). The default are
+    A66's metrics of RPCs; `enable_metrics` and `disable_metrics` change that, by name or by pattern
+    (`grpc.xds_client.*`); `optional_labels` adds labels. The label of a method that no generated
+    stub registered is "other" unless `generic_method_attribute_filter` returns True; that of a
+    target if `target_attribute_filter` returns False. Channels whose target `channel_filter`
+    rejects are not measured.
     """
 
     def __init__(  # noqa: PLR0913 - independent keywords
@@ -55,8 +57,17 @@ class OpenTelemetryPlugin:
         enable_metrics: Iterable[str] = (),
         disable_metrics: Iterable[str] = (),
         optional_labels: Iterable[str] = (),
+        tracer_provider: TracerProvider | None = None,
+        text_map_propagator: TextMapPropagator | None = None,
+        span_attributes: Iterable[str] = (),
+        trace_delays: bool = False,
     ) -> None:
-        """Raises ValueError for a name of a metric or a label that gRPC does not have."""
+        """Raises ValueError for a name of a metric, label or attribute that does not exist.
+
+        Trace contexts are propagated by `text_map_propagator`; the default is that of W3C. The
+        spans are those of A72; `span_attributes` adds attributes of ours, and `trace_delays` spans
+        of delays (A121, a draft).
+        """
         # Fixed at construction.
         self._meter: Final[Meter | None] = (
             None if meter_provider is None else meter_provider.get_meter("proxyless", __version__)
@@ -64,9 +75,20 @@ class OpenTelemetryPlugin:
         self._filter_target: Final = target_attribute_filter
         self._filter_method: Final = generic_method_attribute_filter
         self._filter_channel: Final = channel_filter
-        self._enabled: Final = _check_names("metric", enable_metrics, _METRICS)
-        self._disabled: Final = _check_names("metric", disable_metrics, _METRICS)
-        self._optional_labels: Final = _check_names("label", optional_labels, _LABELS)
+        self._enabled: Final = _check_patterns(enable_metrics)
+        self._disabled: Final = _check_patterns(disable_metrics)
+        self._optional_labels: Final = _check_labels(optional_labels)
+        attributes = _check_attributes(span_attributes)
+        self._tracing: Final = (
+            None
+            if tracer_provider is None
+            else Tracing(
+                tracer_provider.get_tracer("proxyless", __version__),
+                text_map_propagator or TraceContextTextMapPropagator(),
+                attributes,
+                has_delays=trace_delays,
+            )
+        )
         # Created when first used; None for an instrument that is not collected.
         self._streams: dict[Instrument, _Stream | None] = {}
         # Held while a stream is created or its observers change: channels are in several threads.
@@ -98,7 +120,7 @@ class OpenTelemetryPlugin:
     # Called by channels (`metrics.StatsPlugin`)
 
     def is_interested_in(self, target: str) -> bool:
-        if self._meter is None:
+        if self._meter is None and self._tracing is None:
             return False
         return self._filter_channel is None or self._filter_channel(target)
 
@@ -125,6 +147,18 @@ class OpenTelemetryPlugin:
             stream.measure(value, stream.attributes(labels, optional_labels))
 
     count = record
+
+    @property
+    def is_measuring(self) -> bool:
+        return self._meter is not None
+
+    @property
+    def is_tracing(self) -> bool:
+        return self._tracing is not None
+
+    def trace_method(self, path: str) -> TracedMethod:
+        assert self._tracing is not None, "called only if `is_tracing`"
+        return TracedMethod(self._tracing, path)
 
     def watch(self, gauges: Sequence[Instrument], observe: Observe) -> Cancel:
         streams = [stream for each in gauges if (stream := self._find_stream(each)) is not None]
@@ -153,11 +187,18 @@ class OpenTelemetryPlugin:
                 return self._streams[instrument]
 
     def _make_stream(self, instrument: Instrument) -> _Stream | None:
-        name = instrument.name
-        is_collected = instrument.is_default or name in self._enabled
-        if self._meter is None or not is_collected or name in self._disabled:
+        if self._meter is None or not self._is_collected(instrument):
             return None
         return _Stream(self._meter, instrument, self._optional_labels)
+
+    def _is_collected(self, instrument: Instrument) -> bool:
+        name = instrument.name
+        if any(fnmatchcase(name, pattern) for pattern in self._disabled):
+            return False
+        if instrument.is_replaced:
+            # A pattern includes what has replaced it, and one of the two is enough.
+            return name in self._enabled
+        return instrument.is_default or any(fnmatchcase(name, each) for each in self._enabled)
 
 
 class _Stream:
@@ -185,6 +226,8 @@ class _Stream:
         match definition.kind:
             case Kind.COUNTER:
                 return meter.create_counter(definition.name, **texts).add
+            case Kind.UP_DOWN_COUNTER:
+                return meter.create_up_down_counter(definition.name, **texts).add
             case Kind.HISTOGRAM:
                 boundaries = list(definition.boundaries) or None
                 return meter.create_histogram(
@@ -220,13 +263,39 @@ _METRICS: Final = frozenset(each.name for each in INSTRUMENTS)
 _LABELS: Final = frozenset(label for each in INSTRUMENTS for label in each.optional_labels)
 
 
-def _check_names(what: str, names: Iterable[str], known: frozenset[str]) -> frozenset[str]:
-    """The set of these names. A name of gRPC must be known; applications may have their own."""
+def _check_patterns(patterns: Iterable[str]) -> frozenset[str]:
+    """The set of these names and patterns. One of gRPC must match an instrument.
+
+    Applications may have instruments of their own.
+    """
+    chosen = _check_texts("metric", patterns)
+    for each in sorted(chosen):
+        if each.startswith(_OURS) and not any(fnmatchcase(name, each) for name in _METRICS):
+            raise _unknown("metric", each, _METRICS)
+    return chosen
+
+
+def _check_labels(names: Iterable[str]) -> frozenset[str]:
+    chosen = _check_texts("label", names)
+    for each in sorted(chosen):
+        if each.startswith(_OURS) and each not in _LABELS:
+            raise _unknown("label", each, _LABELS)
+    return chosen
+
+
+def _check_attributes(names: Iterable[str]) -> frozenset[str]:
+    chosen = _check_texts("attribute", names)
+    for each in sorted(chosen - OPTIONAL_ATTRIBUTES):
+        raise _unknown("attribute", each, OPTIONAL_ATTRIBUTES)
+    return chosen
+
+
+def _check_texts(what: str, names: Iterable[str]) -> frozenset[str]:
     if isinstance(names, str):
         raise TypeError(f"{what}s are the text {names!r}, wanted a list of names")
-    chosen = frozenset(names)
-    unknown = sorted(each for each in chosen if each.startswith(_GRPC) and each not in known)
-    if unknown:
-        wanted = ", ".join(sorted(known))
-        raise ValueError(f"{what} {unknown[0]!r} is not known, wanted one of {wanted}")
-    return chosen
+    return frozenset(names)
+
+
+def _unknown(what: str, name: str, known: frozenset[str]) -> ValueError:
+    wanted = ", ".join(sorted(known))
+    return ValueError(f"{what} {name!r} is not known, wanted one of {wanted}")

@@ -1,0 +1,126 @@
+"""Interfaces between the calls of a channel and the stats plugins that trace them.
+
+Specs: A72 (what is recorded of calls and attempts), A121 (delays; a draft).
+
+A stats plugin that traces also implements `TracingPlugin`. Tracers are called in any thread; no
+method may block, and an exception is logged and does not affect the RPC.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from proxyless.base.frozen import frozen
+from proxyless.metrics.plugins import call_plugin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from proxyless.base import Address, Metadata, Status
+
+
+@frozen
+class AttemptOrigin:
+    """Position of an attempt among those of its call."""
+
+    # Transparent retries do not count.
+    previous_attempts: int
+    is_transparent_retry: bool
+
+
+@frozen
+class PickedBackend:
+    """Result of the pick of an attempt."""
+
+    address: Address
+    # Metric labels that policies added to the pick (A78, A89).
+    labels: Mapping[str, str]
+    config_generation: int
+
+
+class DelayTracer(Protocol):
+    """Records one delay."""
+
+    def on_reason(self, reason: str) -> None:
+        """The delay continues, for another reason of the same type."""
+
+    def end(self) -> None: ...
+
+
+class AttemptTracer(Protocol):
+    """Records one attempt."""
+
+    def metadata(self) -> Metadata:
+        """Metadata that propagates the context of the attempt."""
+
+    def on_picked(self, backend: PickedBackend, was_delayed: bool) -> None:
+        """A stream is about to be created. `was_delayed`: the pick was queued."""
+
+    def on_sent(self, size: int, compressed_size: int | None) -> None:
+        """A message is sent; the second size is None if it is not compressed."""
+
+    def on_received(self, size: int, compressed_size: int | None) -> None: ...
+
+    def start_delay(self, kind: str, reason: str) -> DelayTracer | None: ...
+
+    def end(self, status: Status) -> None: ...
+
+
+class CallTracer(Protocol):
+    """Records one call."""
+
+    @property
+    def is_recording(self) -> bool:
+        """False: only `metadata` is called."""
+
+    def metadata(self) -> Metadata:
+        """Metadata that propagates the context of a call that is not recorded."""
+
+    def on_start(self, is_in_session: bool) -> None: ...
+
+    def on_resolved(self) -> None:
+        """The call had to wait for name resolution, which is complete."""
+
+    def on_drop(self, status: Status) -> None:
+        """A picker dropped the call."""
+
+    def start_delay(self, kind: str, reason: str) -> DelayTracer | None: ...
+
+    def start_attempt(self, origin: AttemptOrigin) -> AttemptTracer: ...
+
+    def end(self, status: Status) -> None: ...
+
+
+class MethodTracing(Protocol):
+    """Starts the tracers of the calls of one method of one channel."""
+
+    def start_call(self) -> CallTracer | None:
+        """Called by the thread, and in the context, of the application. None: not traced."""
+
+
+class TracingPlugin(Protocol):
+    """The part of a stats plugin that traces calls; a plugin that only measures has none."""
+
+    @property
+    def is_tracing(self) -> bool: ...
+
+    def trace_method(self, path: str) -> MethodTracing:
+        """Called once per channel and method, if `is_tracing`."""
+
+
+def choose_tracings(plugins: Iterable[object], path: str) -> tuple[MethodTracing, ...]:
+    """The tracings of a method, of a channel with these plugins."""
+    found: list[MethodTracing] = []
+    for plugin in plugins:
+        if getattr(plugin, "is_tracing", False):
+            tracing_plugin: TracingPlugin = plugin  # type: ignore[assignment]
+            tracing = call_plugin(None, tracing_plugin.trace_method, path)
+            if tracing is not None:
+                found.append(tracing)
+    return tuple(found)
+
+
+def start_tracers(tracings: Iterable[MethodTracing]) -> tuple[CallTracer, ...]:
+    """The tracers of one call."""
+    started = (call_plugin(None, tracing.start_call) for tracing in tracings)
+    return tuple(tracer for tracer in started if tracer is not None)
