@@ -1,4 +1,4 @@
-"""Connectivity management of least_request (A48), weighted_round_robin (A58) and random.
+"""Connectivity management of least_request (A48), weighted_round_robin (A58), peak_ewma and random.
 
 "The same subchannel connectivity management logic implemented in the `round_robin` policy" - A48.
 """
@@ -7,6 +7,7 @@ import pytest
 
 from proxyless.lb import PolicyFactory
 from proxyless.lb.policies.least_request import LeastRequestFactory
+from proxyless.lb.policies.peak_ewma import PeakEwmaFactory
 from proxyless.lb.policies.random import RandomFactory
 from proxyless.lb.policies.weighted_round_robin import WeightedRoundRobinFactory
 from tests.worlds.policies import (
@@ -24,6 +25,7 @@ RETENTION_S = 30.0
 
 FACTORIES: list[PolicyFactory] = [
     LeastRequestFactory(),
+    PeakEwmaFactory(),
     WeightedRoundRobinFactory(),
     RandomFactory(),
 ]
@@ -50,7 +52,7 @@ def picked(world: PolicyWorld, picks: int = 100) -> set[object]:
     return set(world.picks(picks))
 
 
-@pytest.mark.spec("LR-04", "WRR-10")
+@pytest.mark.spec("LR-04", "PE-08", "WRR-10")
 def test_all_endpoints_connect_at_once(world: PolicyWorld) -> None:
     world.update("a", "b", "c")
     assert sorted(world.take_requests()) == ["a", "b", "c"]
@@ -58,7 +60,7 @@ def test_all_endpoints_connect_at_once(world: PolicyWorld) -> None:
     world.expect_picker_queues()
 
 
-@pytest.mark.spec("LR-04", "WRR-10")
+@pytest.mark.spec("LR-04", "PE-08", "WRR-10")
 def test_policy_is_ready_when_one_endpoint_is_ready(world: PolicyWorld) -> None:
     world.update("a", "b", "c")
     fail(world, "a")
@@ -70,7 +72,7 @@ def test_policy_is_ready_when_one_endpoint_is_ready(world: PolicyWorld) -> None:
     assert picked(world) == {"b"}
 
 
-@pytest.mark.spec("LR-04", "WRR-10")
+@pytest.mark.spec("LR-04", "PE-08", "WRR-10")
 def test_only_ready_endpoints_are_picked(world: PolicyWorld) -> None:
     world.update("a", "b", "c", "d")
     ready(world, "a", "b", "c")
@@ -79,7 +81,7 @@ def test_only_ready_endpoints_are_picked(world: PolicyWorld) -> None:
     assert picked(world) == {"a", "c"}
 
 
-@pytest.mark.spec("LR-04", "WRR-10")
+@pytest.mark.spec("LR-04", "PE-08", "WRR-10")
 def test_policy_fails_with_the_last_error_when_all_endpoints_fail(world: PolicyWorld) -> None:
     world.update("a", "b", note="from dns")
     fail(world, "a")
@@ -90,7 +92,7 @@ def test_policy_fails_with_the_last_error_when_all_endpoints_fail(world: PolicyW
     world.expect_pick_fails(text, "b refused (from dns)")
 
 
-@pytest.mark.spec("LR-04", "WRR-10")
+@pytest.mark.spec("LR-04", "PE-08", "WRR-10")
 def test_policy_stays_in_failure_when_an_endpoint_reconnects(world: PolicyWorld) -> None:
     world.update("a", "b")
     fail(world, "a", "b")
@@ -102,7 +104,7 @@ def test_policy_stays_in_failure_when_an_endpoint_reconnects(world: PolicyWorld)
     world.expect_reports(READY)
 
 
-@pytest.mark.spec("LR-04", "WRR-10")
+@pytest.mark.spec("LR-04", "PE-08", "WRR-10")
 def test_idle_endpoint_is_reconnected_at_once_and_counts_as_connecting(world: PolicyWorld) -> None:
     world.update("a")
     ready(world, "a")
@@ -125,7 +127,7 @@ def test_endpoint_that_is_listed_twice_counts_once(world: PolicyWorld) -> None:
     assert all(900 <= picks.count(name) <= 1_100 for name in "ac")
 
 
-@pytest.mark.spec("LR-04", "WRR-10")
+@pytest.mark.spec("LR-04", "PE-08", "WRR-10")
 def test_connections_are_kept_for_listed_endpoints_and_released_for_removed_ones(
     world: PolicyWorld,
 ) -> None:
@@ -141,7 +143,7 @@ def test_connections_are_kept_for_listed_endpoints_and_released_for_removed_ones
     world.expect_subchannels("b", "d")
 
 
-@pytest.mark.spec("LR-04", "WRR-10")
+@pytest.mark.spec("LR-04", "PE-08", "WRR-10")
 def test_update_is_reported_once_and_an_equal_update_is_not_reported(
     world: PolicyWorld,
 ) -> None:
@@ -203,7 +205,7 @@ def test_removed_endpoints_are_released_when_the_policy_is_closed(
     world.expect_closed()
 
 
-@pytest.mark.spec("LR-04", "WRR-10")
+@pytest.mark.spec("LR-04", "PE-08", "WRR-10")
 def test_empty_list_is_refused_and_fails_rpcs(world: PolicyWorld) -> None:
     world.update("a")
     ready(world, "a")
@@ -214,7 +216,7 @@ def test_empty_list_is_refused_and_fails_rpcs(world: PolicyWorld) -> None:
     world.expect_state(CONNECTING)
 
 
-@pytest.mark.spec("LR-04", "WRR-10")
+@pytest.mark.spec("LR-04", "PE-08", "WRR-10")
 def test_resolver_error_fails_rpcs_only_when_there_is_no_list(world: PolicyWorld) -> None:
     assert world.resolver_error("no such host") == unavailable("no such host")
     world.expect_pick_fails("no such host")
@@ -226,7 +228,7 @@ def test_resolver_error_fails_rpcs_only_when_there_is_no_list(world: PolicyWorld
     assert picked(world) == {"a", "b"}
 
 
-@pytest.mark.spec("LR-04", "WRR-10")
+@pytest.mark.spec("LR-04", "PE-08", "WRR-10")
 def test_close_releases_all_subchannels_and_timers(world: PolicyWorld) -> None:
     world.update("a", "b", ("c", "d"))
     ready(world, "a", "b", "c")
@@ -239,7 +241,7 @@ def test_close_releases_all_subchannels_and_timers(world: PolicyWorld) -> None:
 # Bugs of other implementations
 
 
-@pytest.mark.spec("LR-04", "WRR-10")
+@pytest.mark.spec("LR-04", "PE-08", "WRR-10")
 def test_bug_grpc_java_6650_policy_stays_in_failure_while_backends_reconnect(
     world: PolicyWorld,
 ) -> None:
@@ -257,7 +259,7 @@ def test_bug_grpc_java_6650_policy_stays_in_failure_while_backends_reconnect(
     world.expect_pick_fails("connections to all backends failing")
 
 
-@pytest.mark.spec("LR-04", "WRR-10")
+@pytest.mark.spec("LR-04", "PE-08", "WRR-10")
 def test_bug_grpc_31939_kept_connections_are_used_at_once_with_a_new_list(
     world: PolicyWorld,
 ) -> None:

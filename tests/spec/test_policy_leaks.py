@@ -86,6 +86,7 @@ CONFIGS: Final[Mapping[str, Sequence[Mapping[str, object]]]] = {
     ],
     "ring_hash_experimental": [{"minRingSize": 16, "maxRingSize": 64}, {"minRingSize": 32}],
     "least_request_experimental": [{}, {"choiceCount": 3}],
+    "proxyless.peak_ewma": [{}, {"decayTime": "2s"}],
     "weighted_round_robin": [{}, {"enableOobLoadReport": True, "blackoutPeriod": "0s"}],
     "random_subsetting_experimental": [
         {"subsetSize": 2, "childPolicy": ROUND_ROBIN},

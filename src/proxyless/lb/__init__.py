@@ -13,6 +13,7 @@ delegating       base of policies with one child that does the work
 orca             load reports of backends
 pickers          pickers that several policies use
 attributes       attribute keys that several policies share
+connection_limit  maximum number of connections of a subchannel (A105)
 description      description of a policy tree (`LbNode`)
 reentrancy       `Hold`: defers a policy's report while it calls its children
 
@@ -29,6 +30,7 @@ from proxyless.lb.api import (
     Drop,
     Endpoints,
     Fail,
+    HeadTracker,
     Helper,
     LoadListener,
     Picker,
@@ -69,6 +71,7 @@ __all__ = [
     "Fail",
     "FailPicker",
     "GracefulSwitchPolicy",
+    "HeadTracker",
     "Helper",
     "IdlePicker",
     "LbNode",

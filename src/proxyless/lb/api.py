@@ -17,7 +17,7 @@ Theory of operation
     Most pickers are immutable. These read state that their policy changes after the report:
     - round_robin: its list of endpoints grows as endpoints become READY;
     - cluster_manager and override_host: the children or hosts of their policy;
-    - least_request, weighted_round_robin and cluster_impl: RPC counters or weights.
+    - least_request, peak_ewma, weighted_round_robin and cluster_impl: RPC counters or weights.
     This is safe without locks: a pick runs on the policy's loop and does not await, so it sees a
     change either completely or not at all.
 """
@@ -99,9 +99,25 @@ class CallTracker(Protocol):
     def on_end(self, end: CallEnd) -> None: ...
 
 
+class HeadTracker:
+    """`CallTracker` that is also called with the first sign of a response.
+
+    A base class rather than a protocol: attempts check for it with `isinstance`.
+    """
+
+    __slots__ = ()
+
+    def on_start(self) -> None: ...
+
+    def on_head(self) -> None:
+        """Response headers have arrived. Not called if the response is trailers-only."""
+
+    def on_end(self, end: CallEnd) -> None: ...
+
+
 @frozen(eq=False)
 class Complete:
-    """The attempt uses this subchannel. Built once and returned for many RPCs.
+    """The attempt uses this subchannel. Usually built once and returned for many RPCs.
 
     The subchannel must come from the policy's own helper. If it is not connected any more, the RPC
     is queued until the next picker.

@@ -10,6 +10,10 @@ REQUEST_HASH: Final = Key[int]("request_hash")
 # RPC attribute, present if the RPC is measured: metric labels by name (A78). Pickers add to it in
 # each pick, even if the pick is queued or fails.
 PICK_LABELS: Final = Key[dict[str, str]]("pick_labels")
+# Entries of that dict which are no metric labels: why a pick is queued (A121). The kind is absent
+# if no endpoint is connected; the priority is the index of the one that RPCs wait for.
+DELAY_KIND: Final = "delay_kind"
+DELAY_PRIORITY: Final = "delay_priority"
 
 # Update attribute: the metric label of the endpoints' locality (A78).
 LOCALITY_LABEL: Final = Key[str]("locality_label")
@@ -28,6 +32,8 @@ HOLDER: Final = Key[object]("holder")
 # not in this update left the config long ago, so they must take no more RPCs (D45).
 IS_LISTED_AGAIN: Final = Key[bool]("is_listed_again")
 
+# Environment variable: pick_first shuffles by weight, and endpoint weights are normalized (A113).
+WEIGHTED_SHUFFLING_GUARD: Final = "GRPC_EXPERIMENTAL_PF_WEIGHTED_SHUFFLING"
 # Endpoint attribute: its weight. Absent or 0 means 1.
 ENDPOINT_WEIGHT: Final = Key[int]("endpoint_weight")
 # Endpoint attribute: hashed by ring_hash in place of the first address (A76), unless empty.

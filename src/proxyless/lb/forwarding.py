@@ -17,6 +17,7 @@ from proxyless.lb.api import (
     Cancel,
     Complete,
     Context,
+    HeadTracker,
     Helper,
     LoadListener,
     Picker,
@@ -101,6 +102,8 @@ def join_trackers(first: CallTracker | None, second: CallTracker | None) -> Call
     """Combine two trackers; the first one is called first."""
     if first is None or second is None:
         return first or second
+    if isinstance(first, HeadTracker) or isinstance(second, HeadTracker):
+        return _HeadTrackerPair(first, second)
     return _TrackerPair(first, second)
 
 
@@ -120,3 +123,14 @@ class _TrackerPair:
     def on_end(self, end: CallEnd) -> None:
         self._first.on_end(end)
         self._second.on_end(end)
+
+
+class _HeadTrackerPair(_TrackerPair, HeadTracker):
+    """Tracker that calls two trackers, of which one or both need the response headers."""
+
+    __slots__ = ()
+
+    def on_head(self) -> None:
+        for tracker in (self._first, self._second):
+            if isinstance(tracker, HeadTracker):
+                tracker.on_head()

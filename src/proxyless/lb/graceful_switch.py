@@ -110,10 +110,11 @@ class GracefulSwitchPolicy:
 
     # Called by children.
 
-    def create_subchannel(
+    def create_pending_subchannel(
         self, child: "SwitchedChild", address: Address, attributes: Attributes
     ) -> Subchannel:
-        if child is self.current or child is self._pending:
+        """Called by a child that is not the current one."""
+        if child is self._pending:
             return self.helper.create_subchannel(address, attributes)
         return _NeverConnected(address)
 
@@ -146,7 +147,10 @@ class SwitchedChild:
         return describe_policy(self.policy, self.name)
 
     def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
-        return self._owner.create_subchannel(self, address, attributes)
+        owner = self._owner
+        if self is owner.current:
+            return owner.helper.create_subchannel(address, attributes)
+        return owner.create_pending_subchannel(self, address, attributes)
 
     def update_state(self, state: State, picker: Picker) -> None:
         owner = self._owner

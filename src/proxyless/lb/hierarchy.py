@@ -13,10 +13,14 @@ from typing import Final
 from proxyless.base import Attributes, Endpoint, Key, Status
 from proxyless.base.frozen import frozen
 from proxyless.lb.api import Endpoints
+from proxyless.runtime import Work
 
 Path = tuple[str, ...]
 
 _PATH: Final = Key[Path]("hierarchical_path")
+
+# Endpoints that are converted, split or compared in about one unit of `runtime.work_queue`.
+ENDPOINTS_PER_UNIT: Final = 10
 
 
 def path_of(endpoint: Endpoint) -> Path:
@@ -35,15 +39,26 @@ def without_path(attributes: Attributes) -> Attributes:
     return attributes.without(_PATH)
 
 
+def charge_for(endpoints: Endpoints, work: Work) -> None:
+    """Count a step of an update that takes all its endpoints at once.
+
+    The jobs of the next step, of children, then wait for the next turn if there are many.
+    """
+    if not isinstance(endpoints, Status) and len(endpoints) >= ENDPOINTS_PER_UNIT:
+        work.charge(len(endpoints) // ENDPOINTS_PER_UNIT)
+
+
 @frozen(eq=False)
 class Split:
     """Endpoints by child name, with a cache that makes the next split cheap."""
 
     error: Status | None = None
     children: Mapping[str, tuple[Endpoint, ...]] = field(default_factory=dict)
-    # By id of an endpoint: the endpoint (a reference, so that the id is not reused), the name of
-    # the child, and the endpoint for the child.
-    cache: Mapping[int, tuple[Endpoint, str, Endpoint]] = field(default_factory=dict)
+    # The endpoint for the child, by id of the endpoint; and the child's name, None without a path,
+    # by id of its attributes. The source keeps them alive, so that their ids stay unique.
+    cache: Mapping[int, Endpoint] = field(default_factory=dict)
+    names: Mapping[int, str | None] = field(default_factory=dict)
+    source: tuple[Endpoint, ...] = ()
 
     def endpoints_of(self, child: str) -> Endpoints:
         """Return the endpoints of the child's update, or the resolver's error."""
@@ -61,33 +76,37 @@ def split_by_child(endpoints: Endpoints, before: Split = NO_SPLIT) -> Split:
     """
     if isinstance(endpoints, Status):
         return Split(error=endpoints)
-    cache: dict[int, tuple[Endpoint, str, Endpoint]] = {}
-    lists: dict[str, list[Endpoint]] = {}
-    # By id of an endpoint's attributes; new attributes stay shared, too.
-    stripped_of: dict[int, tuple[str, Attributes] | None] = {}
-    cached = before.cache
-    # One function call per endpoint: there may be thousands, and this runs at several levels.
+    cache: dict[int, Endpoint] = {}
+    names: dict[int, str | None] = {}
+    lists: dict[str | None, list[Endpoint]] = {}
+    # By id of an endpoint's attributes: new attributes stay shared, too.
+    stripped_of: dict[int, Attributes] = {}
+    cached, names_before = before.cache, before.names
+    # Few calls per endpoint: there may be thousands, and this runs at several levels.
     for endpoint in endpoints:
-        entry = cached.get(id(endpoint))
-        if entry is None:
-            attributes = endpoint.attributes
-            if id(attributes) in stripped_of:
-                stripped = stripped_of[id(attributes)]
-            else:
-                stripped = stripped_of[id(attributes)] = _strip_first_name(endpoint)
-            if stripped is None:
-                continue
-            entry = (endpoint, stripped[0], Endpoint(endpoint.addresses, stripped[1]))
-        cache[id(endpoint)] = entry
-        name = entry[1]
-        if name in lists:
-            lists[name].append(entry[2])
+        key = id(endpoint.attributes)
+        if key in names:
+            name = names[key]
         else:
-            lists[name] = [entry[2]]
-    return Split(children={name: tuple(found) for name, found in lists.items()}, cache=cache)
+            name = names_before[key] if key in names_before else _first_name(endpoint)
+            names[key] = name
+            if name not in lists:
+                lists[name] = []
+        if name is None:
+            continue
+        own = id(endpoint)
+        if own in cached:
+            child = cached[own]
+        else:
+            if key not in stripped_of:
+                stripped_of[key] = with_path(endpoint, path_of(endpoint)[1:]).attributes
+            child = Endpoint(endpoint.addresses, stripped_of[key])
+        cache[own] = child
+        lists[name].append(child)
+    children = {name: tuple(found) for name, found in lists.items() if name is not None}
+    return Split(children=children, cache=cache, names=names, source=endpoints)
 
 
-def _strip_first_name(endpoint: Endpoint) -> tuple[str, Attributes] | None:
-    """Return the first name of the path, and the attributes without it; None without a path."""
+def _first_name(endpoint: Endpoint) -> str | None:
     path = path_of(endpoint)
-    return (path[0], with_path(endpoint, path[1:]).attributes) if path else None
+    return path[0] if path else None

@@ -5,6 +5,7 @@ from typing import Final
 
 from proxyless.base import Status
 from proxyless.lb.api import QUEUE, Complete, Fail, Picker, PickInfo, PickResult
+from proxyless.lb.attributes import PICK_LABELS
 
 
 class QueuePicker(Picker):
@@ -46,6 +47,31 @@ class SubchannelPicker(Picker):
 
     def pick(self, info: PickInfo) -> PickResult:
         return self.result
+
+
+class NotePicker(Picker):
+    """Adds an entry to the labels of a measured RPC (`PICK_LABELS`), then picks with another."""
+
+    __slots__ = ("_key", "_picker", "_value")
+
+    def __init__(self, picker: Picker, key: str, value: str) -> None:
+        self._picker: Final = picker
+        self._key: Final = key
+        self._value: Final = value
+
+    def pick(self, info: PickInfo) -> PickResult:
+        labels = info.attributes.get(PICK_LABELS)
+        if labels is not None:
+            labels[self._key] = self._value
+        return self._picker.pick(info)
+
+    @property
+    def status(self) -> Status:
+        return self._picker.status
+
+    @property
+    def is_reconnecting(self) -> bool:
+        return self._picker.is_reconnecting
 
 
 class IdlePicker(Picker):

@@ -9,7 +9,7 @@ reactivated before the retention timer fires. The parent decides when it is deac
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
-from proxyless.base import OK, Address, Attributes, Status, StatusCode
+from proxyless.base import EMPTY_ATTRIBUTES, OK, Address, Attributes, Status, StatusCode
 from proxyless.lb.api import Endpoints, Helper, Subchannel, Update
 from proxyless.lb.attributes import HOLDER, IS_LISTED_AGAIN
 from proxyless.lb.config import PolicyConfig
@@ -30,7 +30,14 @@ class RetainedChild(ForwardingHelper):
     # The name of its trace events.
     trace_name: ClassVar[str]
 
-    __slots__ = ("_is_listed", "_on_expired", "_retention_timer", "name", "policy")
+    __slots__ = (
+        "_is_listed",
+        "_last_attributes",
+        "_on_expired",
+        "_retention_timer",
+        "name",
+        "policy",
+    )
 
     def __init__(self, parent: Helper, name: str, on_expired: Callable[[str], None]) -> None:
         super().__init__(parent)
@@ -42,12 +49,16 @@ class RetainedChild(ForwardingHelper):
         self._is_listed = True
         # Pending while the child is deactivated.
         self._retention_timer = IDLE_TIMER
+        # The last attributes of a subchannel, without and with the holder. Endpoints share them.
+        self._last_attributes = (EMPTY_ATTRIBUTES, EMPTY_ATTRIBUTES.with_(HOLDER, self))
         self.trace("created")
 
     def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
         # A retained child below this one has set it already.
         if attributes.get(HOLDER) is None:
-            attributes = attributes.with_(HOLDER, self)
+            if attributes is not self._last_attributes[0]:
+                self._last_attributes = (attributes, attributes.with_(HOLDER, self))
+            attributes = self._last_attributes[1]
         return super().create_subchannel(address, attributes)
 
     def update_policy(

@@ -318,6 +318,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "round_robin": {},
     "random": {},
     "least_request_experimental": {},
+    "proxyless.peak_ewma": {},
     "weighted_round_robin": {},
     "ring_hash_experimental": {"minRingSize": 4, "maxRingSize": 8},
     "random_subsetting_experimental": {"subsetSize": 2, **CHILD},

@@ -12,7 +12,7 @@ from proxyless.base import (
     State,
     Status,
 )
-from proxyless.lb.api import CallEnd, Complete, Subchannel
+from proxyless.lb.api import CallEnd, Complete, HeadTracker, Subchannel
 from proxyless.lb.forwarding import ForwardingHelper, ForwardingSubchannel, join_trackers
 from proxyless.lb.orca import LoadReport
 from proxyless.lb.pickers import QUEUE_PICKER
@@ -130,6 +130,44 @@ def test_parent_result_is_replaced_when_the_child_result_changes(inner: Scripted
     first, second = (Complete(outer, RecordingTracker(name, events)) for name in "ab")
     assert outer.to_parent_result(first).tracker is first.tracker
     assert outer.to_parent_result(second).tracker is second.tracker
+
+
+class RecordingHeadTracker(HeadTracker, RecordingTracker):
+    """Tracker that also records response headers."""
+
+    def on_start(self) -> None:
+        RecordingTracker.on_start(self)
+
+    def on_head(self) -> None:
+        self._events.append(f"{self._name} head")
+
+    def on_end(self, end: CallEnd) -> None:
+        RecordingTracker.on_end(self, end)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "heads"),
+    [
+        (RecordingHeadTracker, RecordingTracker, ["a head"]),
+        (RecordingTracker, RecordingHeadTracker, ["b head"]),
+        (RecordingHeadTracker, RecordingHeadTracker, ["a head", "b head"]),
+    ],
+)
+def test_joined_trackers_are_called_with_headers_when_one_needs_them(
+    first: type[RecordingTracker], second: type[RecordingTracker], heads: list[str]
+) -> None:
+    events: list[str] = []
+    pair = join_trackers(first("a", events), second("b", events))
+    assert isinstance(pair, HeadTracker)
+    pair.on_start()
+    pair.on_head()
+    pair.on_end(OkEnd())
+    assert events == ["a start", "b start", *heads, "a end OK", "b end OK"]
+
+
+def test_joined_trackers_are_no_head_tracker_when_none_needs_headers() -> None:
+    pair = join_trackers(RecordingTracker("a", []), RecordingTracker("b", []))
+    assert not isinstance(pair, HeadTracker)
 
 
 def test_join_trackers_returns_the_only_tracker() -> None:

@@ -4,7 +4,14 @@ import pytest
 
 from proxyless.base import EMPTY_ATTRIBUTES, OK, Status, StatusCode
 from proxyless.lb.api import QUEUE, Complete, Fail, Picker, PickInfo, PickResult
-from proxyless.lb.pickers import QUEUE_PICKER, FailPicker, IdlePicker, SubchannelPicker
+from proxyless.lb.attributes import PICK_LABELS
+from proxyless.lb.pickers import (
+    QUEUE_PICKER,
+    FailPicker,
+    IdlePicker,
+    NotePicker,
+    SubchannelPicker,
+)
 from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.testing import ANY_RPC
 from tests.worlds.policies import PolicyWorld, address
@@ -56,3 +63,12 @@ def test_picker_subclass_inherits_the_status_ok() -> None:
 
     assert Mine().status is OK
     assert not hasattr(Mine(), "__dict__")
+
+
+def test_note_picker_adds_its_note_to_the_labels_of_a_measured_rpc() -> None:
+    failing = NotePicker(FailPicker(UNAVAILABLE), "key", "value")
+    labels: dict[str, str] = {}
+    info = PickInfo("/s/m", (), EMPTY_ATTRIBUTES.with_(PICK_LABELS, labels))
+    assert failing.pick(info) == failing.pick(ANY_RPC) == Fail(UNAVAILABLE)
+    assert labels == {"key": "value"}
+    assert (failing.status, failing.is_reconnecting) == (UNAVAILABLE, False)

@@ -7,6 +7,7 @@ random             sends each RPC to a random READY endpoint
 ring_hash          sends RPCs with the same hash to the same endpoint (A42, A61, A76)
 priority           sends all RPCs to the highest usable priority (A56)
 least_request      compares random READY endpoints by their RPCs in progress (A48)
+peak_ewma          compares two random READY endpoints by latency and RPCs in progress
 weighted_round_robin
                    sends RPCs in proportion to weights from load reports (A58)
 weighted_target    sends RPCs to children in proportion to configured weights

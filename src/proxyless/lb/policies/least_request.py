@@ -23,7 +23,12 @@ from proxyless.lb.api import (
     Update,
 )
 from proxyless.lb.pickers import SubchannelPicker
-from proxyless.lb.policies.per_endpoint import EndpointChild, EndpointList, PerEndpointPolicy
+from proxyless.lb.policies.per_endpoint import (
+    EndpointChild,
+    EndpointList,
+    ExtendablePicker,
+    PerEndpointPolicy,
+)
 
 CHOICE_COUNT_MIN: Final = 2
 CHOICE_COUNT_MAX: Final = 10
@@ -58,7 +63,7 @@ class CountingEndpointChild(EndpointChild):
         self.active_requests -= 1
 
 
-class LeastRequestPicker(Picker):
+class LeastRequestPicker(ExtendablePicker[CountingEndpointChild]):
     """Compares random endpoints. The choice is with replacement: one may be chosen twice."""
 
     __slots__ = ("_children", "_more_choices", "_random", "_results", "_size")
@@ -69,11 +74,16 @@ class LeastRequestPicker(Picker):
         choice_count: int,
         random: Callable[[], float],
     ) -> None:
-        self._children: Final = tuple(children)
-        self._results: Final = tuple(map(_make_result, children))
-        self._size: Final = len(self._children)
+        self._children: Final = list(children)
+        self._results: Final = list(map(_make_result, children))
+        self._size = len(self._children)
         self._more_choices: Final = range(choice_count - 1)
         self._random: Final = random
+
+    def add(self, child: CountingEndpointChild) -> None:
+        self._children.append(child)
+        self._results.append(_make_result(child))
+        self._size += 1
 
     def pick(self, info: PickInfo) -> PickResult:
         random, children, size = self._random, self._children, self._size
@@ -106,13 +116,13 @@ class LeastRequestPolicy(PerEndpointPolicy[CountingEndpointChild]):
         # From the last update.
         self._config = LeastRequestConfig()
 
-    def update(self, update: Update) -> Status:
+    def _apply(self, update: Update) -> Status:
         config = update.config
         assert isinstance(config, LeastRequestConfig), "the factory parsed the config"
         if config != self._config:
             self._config = config
             self._invalidate_picker()
-        return super().update(update)
+        return super()._apply(update)
 
     def _endpoint_note(self, child: CountingEndpointChild) -> str:
         return f"{child.active_requests} requests in flight"

@@ -4,13 +4,17 @@ Specs: none; it is Envoy's policy of the same name. The load of many clients wit
 spread more evenly than by round_robin.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, Final
 
 from proxyless.base import ValidationErrors
 from proxyless.base.frozen import frozen
 from proxyless.lb.api import Picker, PickInfo, PickResult, PolicyRegistry
-from proxyless.lb.policies.per_endpoint import EndpointChild, PerEndpointPolicy
+from proxyless.lb.policies.per_endpoint import (
+    EndpointChild,
+    ExtendablePicker,
+    PerEndpointPolicy,
+)
 
 
 @frozen
@@ -18,29 +22,33 @@ class RandomConfig:
     """Config without fields."""
 
 
-class RandomPicker(Picker):
+class RandomPicker(ExtendablePicker[EndpointChild]):
     """Picks with a random child picker."""
 
     __slots__ = ("_pickers", "_randrange", "_size")
 
-    def __init__(self, pickers: tuple[Picker, ...], randrange: Callable[[int], int]) -> None:
-        self._pickers: Final = pickers
-        self._size: Final = len(pickers)
+    def __init__(self, pickers: Iterable[Picker], randrange: Callable[[int], int]) -> None:
+        self._pickers: Final = list(pickers)
+        self._size = len(self._pickers)
         self._randrange: Final = randrange
+
+    def add(self, child: EndpointChild) -> None:
+        self._pickers.append(child.picker)
+        self._size += 1
 
     def pick(self, info: PickInfo) -> PickResult:
         return self._pickers[self._randrange(self._size)].pick(info)
 
 
 class RandomPolicy(PerEndpointPolicy[EndpointChild]):
-    """Makes random pickers."""
+    """Distributes RPCs over the READY endpoints."""
 
     trace_name: ClassVar[str] = "random.state"
 
     __slots__ = ()
 
     def _make_picker(self) -> Picker:
-        pickers = tuple(self._endpoints.ready.values())
+        pickers = self._endpoints.ready.values()
         return RandomPicker(pickers, self._helper.context.random.randrange)
 
 

@@ -12,7 +12,11 @@ from typing import ClassVar, Final
 from proxyless.base import ValidationErrors
 from proxyless.base.frozen import frozen
 from proxyless.lb.api import Picker, PickInfo, PickResult, PolicyRegistry
-from proxyless.lb.policies.per_endpoint import EndpointChild, PerEndpointPolicy
+from proxyless.lb.policies.per_endpoint import (
+    EndpointChild,
+    ExtendablePicker,
+    PerEndpointPolicy,
+)
 from proxyless.runtime import Random
 
 
@@ -21,7 +25,7 @@ class RoundRobinConfig:
     """Config without fields."""
 
 
-class RoundRobinPicker(Picker):
+class RoundRobinPicker(ExtendablePicker[EndpointChild]):
     """Picks with the child pickers in turn."""
 
     __slots__ = ("_next", "_pickers", "_random", "_size")
@@ -33,9 +37,9 @@ class RoundRobinPicker(Picker):
         # Random, so that clients with the same endpoints do not all start with the same one.
         self._next = random.randrange(self._size)
 
-    def add(self, picker: Picker) -> None:
+    def add(self, child: EndpointChild) -> None:
         """Add a READY endpoint, and choose a new random start."""
-        self._pickers.append(picker)
+        self._pickers.append(child.picker)
         self._size += 1
         self._next = self._random.randrange(self._size)
 
@@ -47,20 +51,15 @@ class RoundRobinPicker(Picker):
 
 
 class RoundRobinPolicy(PerEndpointPolicy[EndpointChild]):
-    """Owns the picker, to which READY endpoints are added."""
+    """Distributes RPCs over the READY endpoints."""
 
     trace_name: ClassVar[str] = "round_robin.state"
 
-    __slots__ = ("_picker",)
+    __slots__ = ()
 
     def _make_picker(self) -> Picker:
         ready = self._endpoints.ready.values()
-        self._picker = RoundRobinPicker(ready, self._helper.context.random)
-        return self._picker
-
-    def _extend_picker(self, child: EndpointChild) -> Picker:
-        self._picker.add(child.picker)
-        return self._picker
+        return RoundRobinPicker(ready, self._helper.context.random)
 
 
 class RoundRobinFactory:

@@ -27,16 +27,17 @@ from proxyless.lb.api import Helper, Picker, PickInfo, PickResult, PolicyRegistr
 from proxyless.lb.attributes import LOCALITY_LABEL
 from proxyless.lb.config import PolicyConfig, parse_child_policy
 from proxyless.lb.description import LbNode, as_child, join_notes
-from proxyless.lb.hierarchy import NO_SPLIT, split_by_child
+from proxyless.lb.hierarchy import NO_SPLIT, charge_for, split_by_child
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.lb.reentrancy import Hold
 from proxyless.lb.retained_child import NOT_LISTED, RetainedChild, join_rejections
-from proxyless.runtime import Soon, SoonQueue
+from proxyless.runtime import ActionsJob, Soon, SoonQueue
 
 _WEIGHT: Final = integer(0, UINT32_MAX)
 
 # Units of `runtime.work_queue`: the policies of a child, without its endpoints.
 UPDATE_UNITS: Final = 15
+CLOSE_UNITS: Final = 5
 # With more targets, their reports are combined in the next turn.
 COMBINED_AT_ONCE_MAX: Final = 100
 
@@ -195,6 +196,7 @@ class WeightedTargetPolicy:
         assert isinstance(config, WeightedTargetConfig), "the factory parsed the config"
         self._targets = config.targets
         self._split = split_by_child(update.endpoints, self._split)
+        charge_for(update.endpoints, self._helper.context.work)
         # Before the updates: no child may be missing if the update of another one raises.
         for name in self._targets:
             child = self._children.get(name)
@@ -254,8 +256,9 @@ class WeightedTargetPolicy:
         self._refresh_soon.cancel()
         self._helper.context.work.cancel(self)
         children, self._children = self._children, {}
-        for child in children.values():
-            child.close()
+        if children:
+            job = ActionsJob([child.close for child in children.values()])
+            self._helper.context.work.run(job, CLOSE_UNITS)
 
     def describe(self) -> LbNode:
         state = "" if self._last_published is None else self._last_published.state.name
@@ -269,7 +272,8 @@ class WeightedTargetPolicy:
 
     def on_change(self) -> None:
         """Called after a change of a child's state or picker."""
-        if self._hold.active:
+        # After `close`, children may still report until it is their turn.
+        if self._hold.active or not self._children:
             return
         if len(self._targets) > COMBINED_AT_ONCE_MAX:
             self._refresh_soon.request()
@@ -278,10 +282,14 @@ class WeightedTargetPolicy:
 
     def connect_soon(self, name: str) -> None:
         """Make the child leave IDLE after the current call."""
-        self._to_connect.add(name)
+        if name in self._children:
+            self._to_connect.add(name)
 
     def destroy(self, name: str) -> None:
-        self._children.pop(name).close()
+        child = self._children.pop(name, None)
+        # None if this policy is closed, and the child is about to be.
+        if child is not None:
+            child.close()
 
     def _connect_children(self, names: list[str]) -> None:
         with self._hold:

@@ -38,7 +38,7 @@ def picker_with(
     return LeastRequestPicker(children, choice_count, lambda: next(script))
 
 
-def _children(world: PolicyWorld) -> tuple[CountingEndpointChild, ...]:
+def _children(world: PolicyWorld) -> list[CountingEndpointChild]:
     picker = world.picker
     assert isinstance(picker, LeastRequestPicker)
     return picker._children

@@ -1,8 +1,10 @@
 """The outlier detection algorithms: which endpoints are ejected, and which are unejected.
 
-Specs: A50 (both algorithms, ejection times), A61 (endpoints, not addresses); OD-05 to OD-08.
+Specs: A50 (both algorithms, ejection times), A61 (endpoints, not addresses), A91 (detection
+methods, unenforced ejections); OD-05 to OD-08.
 
-`sweep` is a pure function of the counters of the last interval. Each change has a reason.
+`detect` and `sweep` are pure functions of the counters of the last interval. Each change has a
+reason.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -72,6 +74,20 @@ class Change:
     reason: str
 
 
+class Method(Enum):
+    """The algorithm that found an outlier; the value is a metric label (A91)."""
+
+    SUCCESS_RATE = "success_rate"
+    FAILURE_PERCENTAGE = "failure_percentage"
+
+
+class Unenforced(Enum):
+    """Why an outlier is not ejected; the value is a metric label (A91)."""
+
+    ENFORCEMENT_PERCENTAGE = "enforcement_percentage"
+    MAX_EJECTION_OVERFLOW = "max_ejection_overflow"
+
+
 @frozen
 class Outlier:
     """Endpoint to eject, subject to the enforcement percentage and the ejection limit."""
@@ -79,13 +95,28 @@ class Outlier:
     index: int
     enforcement_percentage: int
     reason: str
+    method: Method
+
+
+@frozen
+class Detection:
+    """An outlier, and whether it is ejected."""
+
+    outlier: Outlier
+    # None: it is ejected.
+    unenforced: Unenforced | None = None
 
 
 def sweep(
-    rules: EjectionRules, endpoints: Sequence[EndpointView], now_s: float, random: RandomPercent
+    rules: EjectionRules,
+    endpoints: Sequence[EndpointView],
+    now_s: float,
+    detections: Iterable[Detection],
 ) -> list[Change]:
     """Return the changes at the end of an interval, in the order of the endpoints."""
-    reasons = choose_ejections(rules, endpoints, random)
+    reasons = {
+        each.outlier.index: each.outlier.reason for each in detections if each.unenforced is None
+    }
     changes: list[Change] = []
     for index, endpoint in enumerate(endpoints):
         before = endpoint.ejection
@@ -107,23 +138,27 @@ def sweep(
     return changes
 
 
-def choose_ejections(
+def detect(
     rules: EjectionRules, endpoints: Sequence[EndpointView], random: RandomPercent
-) -> dict[int, str]:
-    """Return the reasons of the new ejections, by index."""
+) -> list[Detection]:
+    """Find the outliers that are not ejected yet, and decide which of them to eject."""
     ejected = {index for index, each in enumerate(endpoints) if each.ejection.is_ejected}
-    reasons: dict[int, str] = {}
+    found: list[Detection] = []
     for outlier in _find_outliers(rules, endpoints):
+        # Differs from A50, which allows an ejected address to be ejected again: RPCs that were in
+        # progress, or the other algorithm, would increase the multiplier twice for one cause.
+        if outlier.index in ejected:
+            continue
         # "will eject at least one address regardless of the value" - A50
         is_limit_reached = PERCENT_MAX * len(ejected) >= rules.max_ejection_percent * len(endpoints)
         if ejected and is_limit_reached:
-            break
-        # Differs from A50, which allows an ejected address to be ejected again: RPCs that were in
-        # progress, or the other algorithm, would increase the multiplier twice for one cause.
-        if outlier.index not in ejected and random() < outlier.enforcement_percentage:
+            found.append(Detection(outlier, Unenforced.MAX_EJECTION_OVERFLOW))
+        elif random() >= outlier.enforcement_percentage:
+            found.append(Detection(outlier, Unenforced.ENFORCEMENT_PERCENTAGE))
+        else:
             ejected.add(outlier.index)
-            reasons[outlier.index] = outlier.reason
-    return reasons
+            found.append(Detection(outlier))
+    return found
 
 
 def _find_outliers(rules: EjectionRules, endpoints: Sequence[EndpointView]) -> Iterable[Outlier]:
@@ -148,7 +183,7 @@ def find_low_success_rates(
     for (index, _), rate in zip(busy, rates, strict=True):
         if rate < limit:
             reason = f"success rate {rate:.4g} is below {limit:.4g}, the mean is {mean:.4g}"
-            yield Outlier(index, rules.enforcement_percentage, reason)
+            yield Outlier(index, rules.enforcement_percentage, reason, Method.SUCCESS_RATE)
 
 
 def find_high_failure_percentages(
@@ -158,7 +193,7 @@ def find_high_failure_percentages(
     for index, each in _find_busy(endpoints, rules.request_volume, rules.minimum_hosts):
         if PERCENT_MAX * each.failures > rules.threshold * each.volume:
             reason = f"{each.failures} of {each.volume} RPCs failed, more than {rules.threshold} %"
-            yield Outlier(index, rules.enforcement_percentage, reason)
+            yield Outlier(index, rules.enforcement_percentage, reason, Method.FAILURE_PERCENTAGE)
 
 
 def _find_busy(

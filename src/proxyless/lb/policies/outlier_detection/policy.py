@@ -26,11 +26,17 @@ from proxyless.lb.api import (
     Subchannel,
     Update,
 )
+from proxyless.lb.attributes import BACKEND_SERVICE
 from proxyless.lb.description import LbNode, annotate, format_seconds, format_time_left, wrap
 from proxyless.lb.forwarding import ForwardingHelper
 from proxyless.lb.graceful_switch import GracefulSwitchPolicy
 from proxyless.lb.policies.outlier_detection import OutlierDetectionConfig
-from proxyless.lb.policies.outlier_detection.algorithms import ChangeKind, sweep
+from proxyless.lb.policies.outlier_detection.algorithms import (
+    ChangeKind,
+    Detection,
+    detect,
+    sweep,
+)
 from proxyless.lb.policies.outlier_detection.config import PERCENT_MAX, parse_config
 from proxyless.lb.policies.outlier_detection.endpoints import (
     CountedEndpoint,
@@ -38,6 +44,7 @@ from proxyless.lb.policies.outlier_detection.endpoints import (
     OutlierSubchannel,
 )
 from proxyless.lb.reentrancy import Hold
+from proxyless.metrics.instruments import EJECTIONS_ENFORCED, EJECTIONS_UNENFORCED
 from proxyless.runtime import IDLE_TIMER
 
 # A configured interval of 0 is valid, but must not block the event loop.
@@ -87,6 +94,7 @@ class OutlierDetectionPolicy:
         "_is_counting",
         "_listed",
         "_report",
+        "_service",
         "_started_at_s",
     )
 
@@ -98,6 +106,8 @@ class OutlierDetectionPolicy:
         self._config: OutlierDetectionConfig | None = None
         self._is_counting = False
         self._listed: tuple[Endpoint, ...] = ()
+        # Metric label (A89).
+        self._service = ""
         # How often counting was turned on or off after the first update.
         self._generation = 0
         # The endpoints in the index: all listed ones, or none if nothing is counted.
@@ -117,6 +127,7 @@ class OutlierDetectionPolicy:
         if self._config is not None and is_counting is not self._is_counting:
             self._generation += 1
         self._config, self._is_counting = config, is_counting
+        self._service = update.attributes.get(BACKEND_SERVICE) or ""
         if not isinstance(update.endpoints, Status):
             self._listed = update.endpoints
         is_index_new = self._update_index()
@@ -197,7 +208,10 @@ class OutlierDetectionPolicy:
         self._start_timer(max(config.interval_s, INTERVAL_MIN_S))
         endpoints = list(self._index.endpoints)
         views = [endpoint.take_counts() for endpoint in endpoints]
-        changes = sweep(config.rules, views, now_s, lambda: context.random.randrange(PERCENT_MAX))
+        detections = detect(config.rules, views, lambda: context.random.randrange(PERCENT_MAX))
+        changes = sweep(config.rules, views, now_s, detections)
+        if context.metrics.active:
+            self._record(detections)
         with self._hold:
             for change in changes:
                 endpoint = endpoints[change.index]
@@ -205,6 +219,17 @@ class OutlierDetectionPolicy:
                 self._trace(change.kind, endpoint, change.reason)
                 for subchannel in self._index.subchannels_of(endpoint):
                     subchannel.update_health()
+
+    def _record(self, detections: list[Detection]) -> None:
+        """Count the outliers of one sweep (A91)."""
+        metrics = self._helper.context.metrics
+        for each in detections:
+            labels = (metrics.target, each.outlier.method.value)
+            if each.unenforced is None:
+                metrics.count(EJECTIONS_ENFORCED, labels, (self._service,))
+            else:
+                reason = each.unenforced.value
+                metrics.count(EJECTIONS_UNENFORCED, (*labels, reason), (self._service,))
 
     # Called by the child.
 

@@ -300,7 +300,11 @@ class EndpointList(Generic[C]):
         before = self.listed[start : len(self.listed) - end]
         part = endpoints[start : len(endpoints) - end]
         to_start: list[C] = []
-        after = [self._find_or_add(each, each.key, to_start) for each in part]
+        created: list[C] = []
+        after = [self._find_or_add(each, to_start, created) for each in part]
+        if created:
+            # All of them have the same state.
+            self.counts[created[0].state] += len(created)
         for child in before:
             child.times_listed -= 1
         for child in after:
@@ -312,18 +316,22 @@ class EndpointList(Generic[C]):
         self.listed[start : len(self.listed) - end] = after
         # Which of several duplicates is the first depends on the whole list.
         checks_all = had_duplicates or len(self._children) < len(self.listed)
+        if not checks_all and len(created) == len(after):
+            # All are new, and have their endpoints.
+            return to_start, [], list(removed)
         children, compared = (self.listed, endpoints) if checks_all else (after, part)
         return to_start, _set_first_endpoints(zip(children, compared, strict=True)), list(removed)
 
-    def _find_or_add(self, endpoint: Endpoint, key: frozenset[Address], to_start: list[C]) -> C:
+    def _find_or_add(self, endpoint: Endpoint, to_start: list[C], created: list[C]) -> C:
+        key = frozenset(endpoint.addresses)
         child = self._children.get(key)
         if child is not None:
             return child
-        child = self._retained.pop(key, None)
+        child = self._retained.pop(key, None) if self._retained else None
         if child is None:
             child = self._child_type(self, endpoint)
             child.key = key
-            self.counts[child.state] += 1
+            created.append(child)
         self._children[key] = child
         to_start.append(child)
         return child
@@ -339,11 +347,17 @@ class EndpointList(Generic[C]):
 
     def _retain_or_close(self, removed: Iterable[C]) -> None:
         """Retain the READY children if they are needed, and close the others."""
+        not_started = 0
         for child in removed:
-            if child.state is State.READY and not child.is_lazy:
+            if child.policy is None:
+                child.is_closed = True
+                not_started += 1
+            elif child.state is State.READY and not child.is_lazy:
                 self._retained[child.key] = child
             else:
                 self._discard_and_close(child)
+        # They still have the state in which they were created.
+        self.counts[State.IDLE if self._child_type.is_lazy else State.CONNECTING] -= not_started
         if self._closing:
             self._work.run(self, CLOSE_UNITS)
         if not self._needs_retained():

@@ -65,17 +65,3 @@ class Candidate:
     def on_health(self, state: State, error: Status) -> None:
         self.health_error = error
         self._owner.on_candidate_health(self, state, error)
-
-
-class ReleaseJob:
-    """Releases subchannels, in order."""
-
-    __slots__ = ("subchannels",)
-
-    def __init__(self, subchannels: list[Subchannel]) -> None:
-        subchannels.reverse()
-        self.subchannels: Final = subchannels
-
-    def step(self) -> bool:
-        self.subchannels.pop().release()
-        return bool(self.subchannels)

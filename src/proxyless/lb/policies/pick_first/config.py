@@ -4,6 +4,7 @@ Specs: A62 (shuffling, and the environment variable that guards the config), A61
 """
 
 import os
+from functools import lru_cache
 from typing import Final
 
 from proxyless.base import Key
@@ -15,6 +16,9 @@ from proxyless.lb.policies.pick_first.happy_eyeballs import NO_OVERLAP_S, attemp
 
 # Update attribute, in seconds. NO_OVERLAP_S attempts one address at a time.
 CONNECTION_ATTEMPT_DELAY: Final = Key[float]("connection_attempt_delay_s")
+
+# Settings that are kept.
+SETTINGS_MAX: Final = 64
 
 CONFIG_GUARD: Final = "GRPC_EXPERIMENTAL_PICKFIRST_LB_CONFIG"
 
@@ -47,8 +51,15 @@ NO_SETTINGS: Final = PickFirstSettings(NO_OVERLAP_S, has_health_watch=False, res
 
 
 def read_settings(update: Update) -> PickFirstSettings:
-    return PickFirstSettings(
-        delay_s=attempt_delay_s(update.attributes.get(CONNECTION_ATTEMPT_DELAY)),
-        has_health_watch=update.attributes.get(HEALTH_WATCH) or False,
-        resolution_note=update.resolution_note,
+    has_health_watch = update.attributes.get(HEALTH_WATCH) or False
+    return _settings(
+        attempt_delay_s(update.attributes.get(CONNECTION_ATTEMPT_DELAY)),
+        has_health_watch,
+        update.resolution_note,
     )
+
+
+@lru_cache(SETTINGS_MAX)
+def _settings(delay_s: float, has_health_watch: bool, resolution_note: str) -> PickFirstSettings:
+    """Policies of the endpoints of a cluster share one object."""
+    return PickFirstSettings(delay_s, has_health_watch, resolution_note)

@@ -15,19 +15,17 @@ Theory of operation
 """
 
 import os
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from proxyless.base import OK, State, Status, StatusCode, ValidationErrors
+from proxyless.base import OK, State, Status, StatusCode
 from proxyless.base.environment import read_flag
 from proxyless.base.frozen import frozen
-from proxyless.base.json_fields import BOOLEAN, TEXT, UINT32_MAX, JsonObject, integer
-from proxyless.lb.api import Helper, Picker, PolicyRegistry, Update
-from proxyless.lb.config import PolicyConfig, parse_child_policy
+from proxyless.lb.api import Helper, Picker, Update
+from proxyless.lb.attributes import DELAY_PRIORITY
 from proxyless.lb.description import LbNode, as_child, format_time_left, join_notes
-from proxyless.lb.hierarchy import NO_SPLIT, split_by_child
-from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
+from proxyless.lb.hierarchy import NO_SPLIT, charge_for, split_by_child
+from proxyless.lb.pickers import QUEUE_PICKER, FailPicker, NotePicker
 from proxyless.lb.policies.priority.choice import (
     FAILED,
     ChildView,
@@ -36,9 +34,13 @@ from proxyless.lb.policies.priority.choice import (
     Reason,
     Use,
 )
+from proxyless.lb.policies.priority.config import (
+    PriorityConfig,
+    parse_config,
+)
 from proxyless.lb.reentrancy import Hold
 from proxyless.lb.retained_child import NOT_LISTED, RetainedChild, join_rejections
-from proxyless.runtime import Timer
+from proxyless.runtime import ActionsJob, Timer
 
 FAILOVER_TIMEOUT_S: Final = 10.0
 
@@ -50,62 +52,9 @@ CHILD_POLICY_CACHE: Final = "GRPC_EXPERIMENTAL_ENABLE_PRIORITY_LB_CHILD_POLICY_C
 
 # Units of `runtime.work_queue`: the policies of a child, without its endpoints.
 CREATE_UNITS: Final = 40
+CLOSE_UNITS: Final = 15
 # An update of a child without a change takes about a unit, which matters only if there are many.
 UNCHARGED_UPDATES_MAX: Final = 20
-
-_INNER_PRIORITIES: Final = integer(1, UINT32_MAX)
-
-
-@frozen
-class PriorityChildConfig:
-    """Parsed config of one child."""
-
-    policy: PolicyConfig
-    ignore_reresolution_requests: bool = False
-    # The number of priorities inside the child, each with a failover timeout (A75-08).
-    inner_priorities: int = 1
-
-
-@frozen
-class PriorityConfig:
-    """Parsed config."""
-
-    children: Mapping[str, PriorityChildConfig] = field(default_factory=dict)
-    # Names of children, the highest priority first.
-    priorities: tuple[str, ...] = ()
-
-
-def parse_config(
-    json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
-) -> PriorityConfig:
-    fields = JsonObject(json, errors)
-    children: dict[str, PriorityChildConfig] = {}
-    for name, child_fields in fields.entries("children"):
-        child = _parse_child(child_fields, registry)
-        if child is not None:
-            children[name] = child
-    named = fields.get("children")
-    priorities = _parse_priorities(fields, named if isinstance(named, Mapping) else ())
-    return PriorityConfig(children, priorities)
-
-
-def _parse_child(fields: JsonObject, registry: PolicyRegistry) -> PriorityChildConfig | None:
-    ignores_requests = fields.read_or("ignoreReresolutionRequests", BOOLEAN, default=False)
-    inner_priorities = fields.read_or("innerPriorities", _INNER_PRIORITIES, 1)
-    policy = parse_child_policy(fields, registry, "config")
-    if policy is None:
-        return None
-    return PriorityChildConfig(policy, ignores_requests, inner_priorities)
-
-
-def _parse_priorities(fields: JsonObject, children: Collection[str]) -> tuple[str, ...]:
-    """Parse the list of names, which must be those of children (A56)."""
-    names: list[str] = []
-    for name in fields.elements("priorities", TEXT):
-        if name not in children:
-            fields.errors.add(f"is {name!r}, wanted the name of one of the children")
-        names.append(name)
-    return tuple(names)
 
 
 @frozen
@@ -192,6 +141,7 @@ class PriorityPolicy:
         priorities_before = self._config.priorities
         self._update, self._config = update, config
         self._split = split_by_child(update.endpoints, self._split)
+        charge_for(update.endpoints, self.helper.context.work)
         if config.priorities != priorities_before:
             self._index_children(config.priorities)
         rejections: list[str] = []
@@ -236,8 +186,9 @@ class PriorityPolicy:
     def close(self) -> None:
         self.helper.context.work.cancel(self)
         children, self._children = self._children, {}
-        for child in children.values():
-            child.close()
+        if children:
+            job = ActionsJob([child.close for child in children.values()])
+            self.helper.context.work.run(job, CLOSE_UNITS)
 
     def describe(self) -> LbNode:
         names, published = self._config.priorities, self._last_published
@@ -264,6 +215,9 @@ class PriorityPolicy:
 
     def on_change(self, child: "PriorityChild") -> None:
         """Called after a change of the child's state, picker or failover timer."""
+        if child.name not in self._children:
+            # This policy is closed, and the child is about to be.
+            return
         priority = self._priority_of.get(child.name)
         if priority is not None:
             self._choice.set(priority, child.view)
@@ -272,8 +226,11 @@ class PriorityPolicy:
             self._on_late_rejection()
 
     def destroy(self, name: str) -> None:
-        self._children.pop(name).close()
-        self._record(name, None)
+        child = self._children.pop(name, None)
+        # None if this policy is closed, and the child is about to be.
+        if child is not None:
+            child.close()
+            self._record(name, None)
 
     def _on_late_rejection(self) -> None:
         """A new child rejected its update, and there is no update to return that from."""
@@ -374,13 +331,16 @@ class PriorityPolicy:
         else:
             self._active_until = max(self._active_until, considered)
             self._inactive_from = max(self._inactive_from, considered)
-        self._publish(chosen.report)
+        self._publish(chosen.report, choice.priority)
 
-    def _publish(self, report: _Report) -> None:
+    def _publish(self, report: _Report, priority: int | None = None) -> None:
         # The change may have been in another child.
         if report is not self._last_published:
             self._last_published = report
-            self.helper.update_state(report.state, report.picker)
+            picker, is_measured = report.picker, self.helper.context.metrics.active
+            if is_measured and priority is not None and report.state is State.CONNECTING:
+                picker = NotePicker(picker, DELAY_PRIORITY, str(priority))
+            self.helper.update_state(report.state, picker)
 
 
 class PriorityChild(RetainedChild):

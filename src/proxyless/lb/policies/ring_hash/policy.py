@@ -30,6 +30,7 @@ from proxyless.lb.api import Helper, Picker, PolicyRegistry, Update
 from proxyless.lb.attributes import ENDPOINT_WEIGHT, HASH_KEY
 from proxyless.lb.pickers import FailPicker
 from proxyless.lb.policies.per_endpoint import EndpointChild, PerEndpointPolicy
+from proxyless.lb.policies.per_endpoint.policy import REFRESHED_AT_ONCE_MAX
 from proxyless.lb.policies.pick_first.policy import EMPTY_ADDRESS_LIST
 from proxyless.lb.policies.ring_hash.picker import (
     HeaderHashPicker,
@@ -53,6 +54,9 @@ _RING_SIZE: Final = integer(1, RING_SIZE_LIMIT)
 _RING_SIZE_DEFAULT: Final = RingSize(RING_SIZE_MIN_DEFAULT, RING_SIZE_MAX_DEFAULT)
 
 HASH_HEADER_GUARD: Final = "GRPC_EXPERIMENTAL_RING_HASH_SET_REQUEST_HASH_KEY"
+
+# With more endpoints, the ring is built after the update.
+BUILT_AT_ONCE_MAX: Final = 5_000
 
 # The number of failing endpoints at which the policy fails, even if others were not attempted.
 FAILURES_ENOUGH: Final = 2
@@ -112,8 +116,11 @@ class RingChild(EndpointChild):
     __slots__ = ("member",)
 
     def set_endpoint(self, endpoint: Endpoint) -> None:
-        super().set_endpoint(endpoint)
-        self.member = Member(self, key_of(endpoint), weight_of(endpoint))
+        self.endpoint = endpoint
+        attributes = endpoint.attributes
+        # Either the key of the control plane, or the first address.
+        key = attributes.get(HASH_KEY) or endpoint.addresses[0]
+        self.member = Member(self, key, attributes.get(ENDPOINT_WEIGHT) or 1)
 
     def update_state(self, state: State, picker: Picker) -> None:
         # The connection of an unhealthy backend was lost. The child counts as failing until it is
@@ -121,11 +128,6 @@ class RingChild(EndpointChild):
         if state is State.IDLE and self.state is State.TRANSIENT_FAILURE:
             self._list.connect_soon(self)
         super().update_state(state, picker)
-
-
-def key_of(endpoint: Endpoint) -> str:
-    """Return the text that is hashed for the endpoint's entries."""
-    return endpoint.attributes.get(HASH_KEY) or str(endpoint.addresses[0])
 
 
 def weight_of(endpoint: Endpoint) -> int:
@@ -153,20 +155,21 @@ class RingHashPolicy(PerEndpointPolicy[RingChild]):
     child_type = RingChild
     trace_name: ClassVar[str] = "ring_hash.state"
 
-    __slots__ = ("_members", "_owner_states", "_ring", "_settings", "_to_connect")
+    __slots__ = ("_is_ring_old", "_members", "_owner_states", "_ring", "_settings", "_to_connect")
 
     def __init__(self, helper: Helper) -> None:
         super().__init__(helper)
         # From the last update; the members from the last one with endpoints.
         self._settings = RingHashSettings()
         self._members: Sequence[Member[RingChild]] = ()
-        # The ring of the members; None without members.
+        # The ring of the members, or of those of the update before; None without members.
         self._ring: Ring[RingChild] | None = None
+        self._is_ring_old = False
         # Last reports of the children that are not IDLE.
         self._owner_states: dict[RingChild, OwnerState] = {}
         self._to_connect = SoonQueue[RingChild](helper.context.clock, self._connect_children)
 
-    def update(self, update: Update) -> Status:
+    def _apply(self, update: Update) -> Status:
         config = update.config
         assert isinstance(config, RingHashConfig), "the factory parsed the config"
         cap = update.attributes.get(RING_SIZE_CAP) or RING_SIZE_CAP_DEFAULT
@@ -206,8 +209,11 @@ class RingHashPolicy(PerEndpointPolicy[RingChild]):
 
     def _on_update(self, error: Status) -> None:
         """Report for the current members and settings; without members, fail with the error."""
-        if self._members:
-            self._ring = build_ring(self._members, self._settings.ring_size, self._ring)
+        self._is_ring_old = bool(self._members)
+        if len(self._members) > BUILT_AT_ONCE_MAX:
+            # In a turn of its own.
+            self._refresh_after(0)
+        elif self._members:
             self._refresh()
         else:
             self._ring = None
@@ -218,7 +224,12 @@ class RingHashPolicy(PerEndpointPolicy[RingChild]):
             self._owner_states.pop(child, None)
         else:
             self._owner_states[child] = OwnerState(child.state, child.picker)
-        if not self._hold.active:
+        if self._hold.active:
+            return
+        if len(self._owner_states) > REFRESHED_AT_ONCE_MAX:
+            # A picker copies all states: one for each report would be quadratic.
+            self._refresh_after(0)
+        else:
             self._refresh()
 
     def _connect_soon(self, child: RingChild) -> None:
@@ -247,10 +258,14 @@ class RingHashPolicy(PerEndpointPolicy[RingChild]):
                 return
 
     def _refresh(self) -> None:
-        """Report, after every update and every report of a child.
+        """Report, after every update and every report of a child; of many, once per turn.
 
         "Implementations must generate a new picker every time a subchannel's state changes." - A42
         """
+        self._refresh_timer.cancel()
+        if self._is_ring_old:
+            self._is_ring_old = False
+            self._ring = build_ring(self._members, self._settings.ring_size, self._ring)
         counts = self._endpoints.counts
         state = aggregate_endpoints(counts)
         self._report(state, self._make_picker())

@@ -40,8 +40,8 @@ class Member(Generic[T]):
     """Owner of entries. Compared by identity, so callers keep it as long as it is unchanged."""
 
     owner: T
-    # The text that is hashed.
-    key: str
+    # Its text is hashed, if the member has entries.
+    key: object
     weight: int = 1
 
 
@@ -121,10 +121,10 @@ def _change_plan(
 # Entries
 
 
-def hash_entries(key: str, count: int) -> list[int]:
+def hash_entries(key: object, count: int) -> list[int]:
     """Return the hashes of a member's entries."""
     # A key may be a file path, which may contain surrogates.
-    start = key.encode(errors="surrogatepass")
+    start = str(key).encode(errors="surrogatepass")
     return [xxh64_intdigest(b"%b_%d" % (start, number)) for number in range(count)]
 
 

@@ -1,6 +1,7 @@
 """The `weighted_round_robin` policy: sends RPCs in proportion to weights from load reports.
 
-Specs: A58, A114 (which metrics count), over endpoints as in A61; requirements WRR-01 to WRR-14.
+Specs: A58, A114 (which metrics count), A100 (slow start), over endpoints as in A61; requirements
+WRR-01 to WRR-14.
 
 Theory of operation
     Backends report their load (`orca`) at the end of each RPC or, if configured, out of band. A
@@ -9,9 +10,11 @@ Theory of operation
     new ones either.
 
     A weight is not used for a while after the first report (blackout), nor when the last report is
-    too old (expiration). An endpoint without a usable weight gets the mean of the others.
+    too old (expiration). An endpoint without a usable weight gets the mean of the others. With slow
+    start, the weight that an endpoint has by these rules grows during a window after it became
+    READY.
 
-No environment variable guards this policy, or the additions of A114.
+No environment variable guards this policy, or the additions of A114 and A100.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,9 +41,21 @@ from proxyless.lb.forwarding import ForwardingSubchannel
 from proxyless.lb.orca import LoadReport, find_load_report
 from proxyless.lb.pickers import SubchannelPicker
 from proxyless.lb.policies.per_endpoint import EndpointChild, EndpointList, PerEndpointPolicy
+from proxyless.lb.policies.weighted_round_robin.slow_start import (
+    SlowStartConfig,
+    choose_scale,
+    parse_slow_start,
+    scale_weights,
+)
 from proxyless.lb.policies.weighted_round_robin.stride import StrideScheduler
 from proxyless.metrics import Metrics
-from proxyless.metrics.instruments import WRR_FALLBACK, WRR_NOT_YET_USABLE, WRR_STALE, WRR_WEIGHTS
+from proxyless.metrics.instruments import (
+    WRR_FALLBACK,
+    WRR_NOT_YET_USABLE,
+    WRR_SLOW_START,
+    WRR_STALE,
+    WRR_WEIGHTS,
+)
 from proxyless.runtime import IDLE_TIMER
 
 T = TypeVar("T")
@@ -67,6 +82,8 @@ class WeightedRoundRobinConfig:
     error_utilization_penalty: float = 1.0
     # As configs name them (A114).
     metric_names_for_computing_utilization: tuple[str, ...] = ()
+    # None: new endpoints have their whole weight at once.
+    slow_start: SlowStartConfig | None = None
 
     @property
     def out_of_band_period_s(self) -> float | None:
@@ -116,9 +133,11 @@ def _choose_utilization(report: LoadReport, config: WeightedRoundRobinConfig) ->
 class EndpointWeight:
     """Weight of one endpoint, with the times that decide whether it is usable."""
 
-    __slots__ = ("_last_updated_s", "_non_empty_since_s", "_weight")
+    __slots__ = ("_last_updated_s", "_non_empty_since_s", "_ready_since_s", "_weight")
 
     def __init__(self) -> None:
+        # "`ready_since` … when an endpoint transitioned to ready state" - A100
+        self._ready_since_s = -inf
         # From the last report with a weight.
         self._weight = 0.0
         self._last_updated_s = -inf
@@ -134,9 +153,14 @@ class EndpointWeight:
         self._last_updated_s = now_s
         self._weight = weight
 
-    def on_ready(self) -> None:
-        """Start the blackout again, because there is a new connection."""
+    def on_ready(self, now_s: float) -> None:
+        """Start blackout and slow start again, because there is a new connection."""
         self._non_empty_since_s = inf
+        self._ready_since_s = now_s
+
+    def find_scale(self, config: SlowStartConfig, now_s: float) -> float:
+        """The part of the weight that slow start allows."""
+        return choose_scale(config, now_s - self._ready_since_s)
 
     def describe(self, config: WeightedRoundRobinConfig, now_s: float) -> str:
         """Return the weight, or why it is not used. Unlike `find_usable` this changes nothing."""
@@ -273,6 +297,7 @@ class WeightedRoundRobinPolicy(PerEndpointPolicy[WeightedEndpointChild]):
     """Owns the timer that updates the weights."""
 
     trace_name: ClassVar[str] = "weighted_round_robin.state"
+    delay_per_endpoint_s: ClassVar[float] = 20e-6
 
     __slots__ = ("_labels", "_weight_timer")
 
@@ -285,7 +310,7 @@ class WeightedRoundRobinPolicy(PerEndpointPolicy[WeightedEndpointChild]):
         # Pending while the last reported picker has several endpoints.
         self._weight_timer = IDLE_TIMER
 
-    def update(self, update: Update) -> Status:
+    def _apply(self, update: Update) -> Status:
         config = update.config
         assert isinstance(config, WeightedRoundRobinConfig), "the factory parsed the config"
         if config != self._endpoints.config:
@@ -297,7 +322,7 @@ class WeightedRoundRobinPolicy(PerEndpointPolicy[WeightedEndpointChild]):
             attributes.get(LOCALITY_LABEL) or "",
             attributes.get(BACKEND_SERVICE) or "",
         )
-        return super().update(update)
+        return super()._apply(update)
 
     def close(self) -> None:
         self._weight_timer.cancel()
@@ -312,7 +337,7 @@ class WeightedRoundRobinPolicy(PerEndpointPolicy[WeightedEndpointChild]):
     def _on_report(self, child: WeightedEndpointChild, before: State) -> None:
         # A repeated report of READY is about the same connection.
         if child.state is State.READY and before is not State.READY:
-            child.weight.on_ready()
+            child.weight.on_ready(self._helper.context.clock.now_s())
         super()._on_report(child, before)
 
     def _report(self, state: State, picker: Picker) -> None:
@@ -340,7 +365,26 @@ class WeightedRoundRobinPolicy(PerEndpointPolicy[WeightedEndpointChild]):
             unusable = [c for c, weight in zip(children, weights, strict=True) if not weight]
             stale = sum(child.weight.is_stale(config, now_s) for child in unusable)
             record_weights(metrics, self._labels, weights, stale)
-        return weights
+        if config.slow_start is None:
+            return weights
+        return self._start_slowly(config.slow_start, children, weights)
+
+    def _start_slowly(
+        self,
+        config: SlowStartConfig,
+        children: Sequence[WeightedEndpointChild],
+        weights: list[float],
+    ) -> list[float]:
+        """Scale the weights of endpoints in the slow start window (A100)."""
+        context = self._helper.context
+        now_s, metrics = context.clock.now_s(), context.metrics
+        scales = [child.weight.find_scale(config, now_s) for child in children]
+        starting = sum(scale < 1 for scale in scales)
+        if not starting:
+            return weights
+        if metrics.active:
+            metrics.count(WRR_SLOW_START, (metrics.target,), self._labels, value=starting)
+        return scale_weights(weights, scales)
 
     def _start_weight_timer(
         self, children: Sequence[WeightedEndpointChild], scheduler: StrideScheduler
@@ -380,7 +424,8 @@ class WeightedRoundRobinFactory:
     def parse_config(
         self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
     ) -> WeightedRoundRobinConfig:
-        read, default = JsonObject(json, errors).read_or, WeightedRoundRobinConfig()
+        fields, default = JsonObject(json, errors), WeightedRoundRobinConfig()
+        read = fields.read_or
         update_period_s = read("weightUpdatePeriod", DURATION, default.weight_update_period_s)
         return WeightedRoundRobinConfig(
             enable_oob_load_report=read("enableOobLoadReport", BOOLEAN, default=False),
@@ -398,4 +443,5 @@ class WeightedRoundRobinFactory:
             metric_names_for_computing_utilization=read(
                 "metricNamesForComputingUtilization", _NAMES, ()
             ),
+            slow_start=fields.nested("slowStartConfig", parse_slow_start),
         )

@@ -1,7 +1,7 @@
 """Unit tests of proxyless.lb.policies.outlier_detection.algorithms."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
 import pytest
@@ -14,11 +14,13 @@ from proxyless.lb.policies.outlier_detection.algorithms import (
     ChangeKind,
     EjectionState,
     EndpointView,
-    choose_ejections,
+    Method,
+    Unenforced,
+    detect,
     find_high_failure_percentages,
     find_low_success_rates,
-    sweep,
 )
+from proxyless.lb.policies.outlier_detection.algorithms import sweep as sweep_detections
 from proxyless.lb.policies.outlier_detection.config import (
     EjectionRules,
     FailurePercentageEjection,
@@ -35,6 +37,22 @@ def never() -> int:
 
 def always() -> int:
     return 0
+
+
+def sweep(
+    rules: EjectionRules,
+    endpoints: Sequence[EndpointView],
+    now_s: float,
+    random: Callable[[], int],
+) -> list[Change]:
+    return sweep_detections(rules, endpoints, now_s, detect(rules, endpoints, random))
+
+
+def find_ejected(
+    rules: EjectionRules, endpoints: Sequence[EndpointView], random: Callable[[], int]
+) -> list[int]:
+    found = detect(rules, endpoints, random)
+    return [each.outlier.index for each in found if each.unenforced is None]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -210,7 +228,7 @@ def test_sweep_matches_the_reference_for_random_inputs(
 def test_ejections_stop_at_the_maximum_percentage(
     rules: EjectionRules, endpoints: list[EndpointView], number: int
 ) -> None:
-    new = choose_ejections(rules, endpoints, lambda: number)
+    new = find_ejected(rules, endpoints, lambda: number)
     if new:
         before_last = sum(each.ejection.is_ejected for each in endpoints) + len(new) - 1
         is_first = before_last == 0
@@ -222,7 +240,7 @@ def test_no_endpoint_is_ejected_without_rpcs(
     rules: EjectionRules, endpoints: list[EndpointView]
 ) -> None:
     idle = [EndpointView(0, 0, each.ejection) for each in endpoints]
-    assert choose_ejections(rules, idle, always) == {}
+    assert find_ejected(rules, idle, always) == []
 
 
 @given(rule_sets, st.lists(views, max_size=12))
@@ -266,7 +284,49 @@ def test_endpoint_is_ejected_when_the_random_number_is_below_the_percentage(
 ) -> None:
     failed = FailurePercentageEjection(enforcement_percentage=30, minimum_hosts=1, request_volume=1)
     rules = EjectionRules(failure_percentage=failed)
-    assert bool(choose_ejections(rules, [EndpointView(0, 9)], lambda: number)) is is_ejected
+    assert bool(find_ejected(rules, [EndpointView(0, 9)], lambda: number)) is is_ejected
+
+
+def detections(rules: EjectionRules, *failures: int) -> list[tuple[int, str, str | None]]:
+    """Index, method and unenforced reason of each outlier, of endpoints with 10 RPCs each."""
+    endpoints = [EndpointView(10 - each, each) for each in failures]
+    return [
+        (each.outlier.index, each.outlier.method.value, each.unenforced and each.unenforced.value)
+        for each in detect(rules, endpoints, always)
+    ]
+
+
+@pytest.mark.spec("A91-02")
+def test_outliers_are_unenforced_when_the_ejection_limit_is_reached() -> None:
+    failed = FailurePercentageEjection(threshold=50, minimum_hosts=1, request_volume=1)
+    rules = EjectionRules(max_ejection_percent=10, failure_percentage=failed)
+    overflow, method = Unenforced.MAX_EJECTION_OVERFLOW.value, Method.FAILURE_PERCENTAGE.value
+    assert detections(rules, 9, 0, 9, 9) == [
+        (0, method, None),
+        (2, method, overflow),
+        (3, method, overflow),
+    ]
+
+
+@pytest.mark.spec("A91-02")
+def test_outliers_are_unenforced_when_the_enforcement_percentage_is_zero() -> None:
+    failed = FailurePercentageEjection(
+        threshold=50, enforcement_percentage=0, minimum_hosts=1, request_volume=1
+    )
+    rules = EjectionRules(max_ejection_percent=100, failure_percentage=failed)
+    assert detections(rules, 9, 0) == [(0, "failure_percentage", "enforcement_percentage")]
+
+
+@pytest.mark.spec("A91-01")
+def test_an_outlier_of_both_algorithms_is_ejected_by_the_first_only() -> None:
+    rules = EjectionRules(
+        max_ejection_percent=100,
+        success_rate=SuccessRateEjection(stdev_factor=500, minimum_hosts=3, request_volume=1),
+        failure_percentage=FailurePercentageEjection(
+            threshold=50, minimum_hosts=1, request_volume=1
+        ),
+    )
+    assert detections(rules, 0, 0, 9) == [(2, "success_rate", None)]
 
 
 # ---------------------------------------------------------------------------------------------

@@ -3,12 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from proxyless.base import EMPTY_METADATA, Event, Metadata, Status, StatusCode
+from proxyless.base import EMPTY_ATTRIBUTES, EMPTY_METADATA, Event, Metadata, Status, StatusCode
 from proxyless.lb import QUEUE_PICKER, Complete, FailPicker
+from proxyless.lb.attributes import BACKEND_SERVICE
 from proxyless.lb.description import ready_addresses
 from proxyless.lb.policies.outlier_detection import OutlierDetectionFactory
 from proxyless.lb.policies.outlier_detection.policy import (
@@ -16,9 +18,11 @@ from proxyless.lb.policies.outlier_detection.policy import (
     OutlierDetectionPolicy,
 )
 from proxyless.lb.policies.round_robin import RoundRobinFactory
+from proxyless.metrics.instruments import EJECTIONS_ENFORCED, EJECTIONS_UNENFORCED
 from proxyless.testing import ANY_RPC
 from proxyless.testing.fakes import CHANGES
 from tests.worlds.policies import READY, Name, PolicyWorld, address, unavailable
+from tests.worlds.stats_plugins import TARGET, RecordingPlugin
 
 ON = {
     "failurePercentageEjection": {"threshold": 50, "minimumHosts": 1, "requestVolume": 3},
@@ -180,3 +184,28 @@ def test_description_is_off_without_rules() -> None:
     world.update("a", config={"childPolicy": [{"round_robin": {}}]})
     assert isinstance(world.policy, OutlierDetectionPolicy)
     assert world.policy.describe().detail == "off"
+
+
+@pytest.mark.spec("A91-01", "A91-02", "A91-03")
+def test_outliers_are_counted_by_method_and_reason() -> None:
+    plugin = RecordingPlugin()
+    world = PolicyWorld(OutlierDetectionFactory(), others=(RoundRobinFactory(),))
+    world.helper.context = replace(world.context, metrics=plugin.metrics)
+    child: list[dict[str, Any]] = [{"round_robin": {}}]
+    rules = {"failurePercentageEjection": {"threshold": 50, "minimumHosts": 1, "requestVolume": 1}}
+    service = EMPTY_ATTRIBUTES.with_(BACKEND_SERVICE, "orders")
+    config = {**rules, "maxEjectionPercent": 10, "childPolicy": child}
+    world.update("a", "b", config=config, attributes=service)
+    for name in "ab":
+        world[name].connecting()
+        world[name].ready()
+    for _ in range(2):
+        picked = world.picker.pick(ANY_RPC)
+        assert isinstance(picked, Complete)
+        assert picked.tracker is not None
+        picked.tracker.on_end(End(StatusCode.UNAVAILABLE))
+    world.advance(10.0)
+    method = "failure_percentage"
+    assert plugin.counts(EJECTIONS_ENFORCED) == {(TARGET, method, "orders"): 1}
+    overflow = (TARGET, method, "max_ejection_overflow", "orders")
+    assert plugin.counts(EJECTIONS_UNENFORCED) == {overflow: 1}

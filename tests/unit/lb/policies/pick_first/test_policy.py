@@ -145,7 +145,7 @@ def check_phase(policy: PickFirstPolicy, world: PolicyWorld) -> None:
     assert (policy._pass is not None) is (phase in IN_PASS)
     held = len(policy._targets) if phase in IN_PASS else int(phase.is_selected)
     assert len(policy._candidates) == len(world.subchannels) == held
-    assert policy._deferred_exit_idle._timer.pending <= (phase is Phase.IDLE)
+    assert policy._exit_idle_timer.pending <= (phase is Phase.IDLE)
     if world.helper.reports and phase is not Phase.SHUTDOWN:
         assert world.state is (phase.state or FAILURE)
 

@@ -61,7 +61,7 @@ def test_weight_is_usable_between_blackout_and_expiration() -> None:
     weight.on_report(9, now_s=200)
     assert weight.find_usable(CONFIG, 209.9) == 0
     assert weight.find_usable(CONFIG, 210) == 9
-    weight.on_ready()
+    weight.on_ready(now_s=215)
     assert weight.find_usable(CONFIG, 220) == 0
     weight.on_report(9, now_s=225)
     assert weight.find_usable(CONFIG, 235) == 9
@@ -71,7 +71,7 @@ def test_weight_is_usable_after_a_reconnect_without_a_blackout() -> None:
     config = WeightedRoundRobinConfig(blackout_period_s=0)
     weight = EndpointWeight()
     weight.on_report(5, now_s=0)
-    weight.on_ready()
+    weight.on_ready(now_s=0)
     assert weight.find_usable(config, 1) == 5
 
 
