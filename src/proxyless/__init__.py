@@ -2,10 +2,12 @@
 
 admin                          admin services of a process: CSDS
 aio                            channels for asyncio, with grpc.aio's interface
-otel                           metrics through OpenTelemetry
+otel                           metrics and traces through OpenTelemetry
 insecure_channel               blocking channel, with grpcio's interface
 secure_channel                 blocking channel with credentials
 explain_error                  why an RPC failed; `channel.explain` shows where one would go
+call_route                     where an RPC went, by its call or error
+CallRoute                      result of `call_route`
 Explanation                    result of `explain_error` and `channel.explain`
 LbNode                         result of `channel.lb_tree`
 Registries                     policies, resolvers and filters of a channel
@@ -13,6 +15,7 @@ ssl_channel_credentials        TLS
 local_channel_credentials      no encryption, but only to this machine
 composite_channel_credentials  channel credentials with call credentials
 xds_channel_credentials        security configuration of the control plane, with a fallback
+freeze                         excludes the objects of a started process from garbage collection
 
 Names are imported lazily, when they are first used.
 """
@@ -37,19 +40,24 @@ if TYPE_CHECKING:
         ssl_channel_credentials,
         xds_channel_credentials,
     )
+    from proxyless.front.call_route import CallRoute, call_route
     from proxyless.lb.description import LbNode
     from proxyless.observe.explain_running import explain_error
+    from proxyless.runtime.garbage import freeze
     from proxyless.sync import insecure_channel, secure_channel
 
 __all__ = [
+    "CallRoute",
     "Explanation",
     "LbNode",
     "Registries",
     "__version__",
     "admin",
     "aio",
+    "call_route",
     "composite_channel_credentials",
     "explain_error",
+    "freeze",
     "insecure_channel",
     "local_channel_credentials",
     "secure_channel",
@@ -58,11 +66,14 @@ __all__ = [
 ]
 
 _MODULES: Final = {
+    "CallRoute": "proxyless.front.call_route",
     "Explanation": "proxyless.base.explanation",
     "LbNode": "proxyless.lb.description",
     "Registries": "proxyless.assembly",
+    "call_route": "proxyless.front.call_route",
     "composite_channel_credentials": "proxyless.front",
     "explain_error": "proxyless.observe.explain_running",
+    "freeze": "proxyless.runtime.garbage",
     "insecure_channel": "proxyless.sync",
     "local_channel_credentials": "proxyless.front",
     "secure_channel": "proxyless.sync",

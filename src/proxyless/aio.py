@@ -19,6 +19,7 @@ from proxyless.front import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from os import PathLike
 
     import grpc
 
@@ -34,7 +35,7 @@ def insecure_channel(
     interceptors: Sequence[grpc.aio.ClientInterceptor] | None = None,
     *,
     registries: Registries | None = None,
-    bootstrap: Mapping[str, object] | str | None = None,
+    bootstrap: Mapping[str, object] | str | PathLike[str] | None = None,
 ) -> AioChannel:
     """Create a channel without encryption.
 
@@ -65,7 +66,7 @@ def secure_channel(  # noqa: PLR0913 - the parameters of grpcio and two more
     interceptors: Sequence[grpc.aio.ClientInterceptor] | None = None,
     *,
     registries: Registries | None = None,
-    bootstrap: Mapping[str, object] | str | None = None,
+    bootstrap: Mapping[str, object] | str | PathLike[str] | None = None,
 ) -> AioChannel:
     """Create a channel with credentials: ours, or grpcio's if their content is accessible.
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import field, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from proxyless.base import StatusCode
@@ -24,14 +26,21 @@ from proxyless.entry_points import InstalledFilters, InstalledPolicies, Installe
 from proxyless.front import (
     AioChannel,
     ChannelCredentials,
+    insecure_channel_credentials,
     make_channel_options,
     to_encoding,
 )
+from proxyless.front.options import CHILD_CHANNEL_ARGS
 from proxyless.lb.api import DeferredFactory
 from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.round_robin import RoundRobinFactory
 from proxyless.metrics import choose_plugins
-from proxyless.resolver import STATIC_FACTORIES, DnsFactory, ProxiedFactory
+from proxyless.resolver import (
+    STATIC_FACTORIES,
+    DeferredResolverFactory,
+    DnsFactory,
+    ProxiedFactory,
+)
 from proxyless.runtime import (
     AsyncioNetwork,
     LogTrace,
@@ -42,29 +51,33 @@ from proxyless.runtime import (
 )
 from proxyless.transport import Connector
 from proxyless.wire import IDENTITY
-from proxyless.xds.bootstrap import load_bootstrap
 from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
-from proxyless.xds.resolver import XdsResolverFactory, XdsTools
-from proxyless.xds.stack import XdsStack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import grpc
 
     from proxyless.base import Metadata, Status
     from proxyless.base.explanation import Explanation
-    from proxyless.channel import ChannelView
+    from proxyless.channel import ChannelOptions, ChannelView
     from proxyless.front import SyncChannel
     from proxyless.lb import PolicyFactory, PolicyRegistry
     from proxyless.metrics import Metrics, StatsPlugin
+    from proxyless.observe.flight import FlightRecorder
     from proxyless.resolver import ResolverFactory, ResolverRegistry
+    from proxyless.runtime import Clock
     from proxyless.xds.bootstrap import Bootstrap
     from proxyless.xds.client import XdsClients
+    from proxyless.xds.client.transport import TransportFactory
     from proxyless.xds.filters import FilterFactory
+    from proxyless.xds.grpc_transport import ChildChannel
+    from proxyless.xds.resolver import XdsTools
     from proxyless.xds.security.certificates import CertificateStore
     from proxyless.xds.security.cluster_security import XdsSecurity
+    from proxyless.xds.stack import XdsStack
 
+XDS_SCHEME: Final = "xds"
 
 # Policies that are imported when a config first uses them: name, module, factory.
 _DEFERRED: Final = (
@@ -72,6 +85,7 @@ _DEFERRED: Final = (
     ("weighted_target_experimental", "lb.policies.weighted_target", "WeightedTargetFactory"),
     ("outlier_detection_experimental", "lb.policies.outlier_detection", "OutlierDetectionFactory"),
     ("least_request_experimental", "lb.policies.least_request", "LeastRequestFactory"),
+    ("proxyless.peak_ewma", "lb.policies.peak_ewma", "PeakEwmaFactory"),
     ("weighted_round_robin", "lb.policies.weighted_round_robin", "WeightedRoundRobinFactory"),
     ("ring_hash_experimental", "lb.policies.ring_hash", "RingHashFactory"),
     ("random", "lb.policies.random", "RandomFactory"),
@@ -122,6 +136,9 @@ class Registries:
     filters: FilterRegistry = field(default_factory=default_filters)
     # Used in addition to the globally registered ones.
     metrics: tuple[StatsPlugin, ...] = ()
+    # For the channel to the control plane (A110).
+    child_metrics: tuple[StatsPlugin, ...] = ()
+    child_interceptors: tuple[grpc.aio.ClientInterceptor, ...] = ()
 
     def extended(
         self,
@@ -130,6 +147,8 @@ class Registries:
         resolvers: Iterable[ResolverFactory] = (),
         filters: Iterable[FilterFactory] = (),
         metrics: Iterable[StatsPlugin] = (),
+        child_metrics: Iterable[StatsPlugin] = (),
+        child_interceptors: Iterable[grpc.aio.ClientInterceptor] = (),
     ) -> Registries:
         """Registries with these added."""
         return Registries(
@@ -137,6 +156,8 @@ class Registries:
             self.resolvers.extended(resolvers),
             self.filters.extended(filters),
             (*self.metrics, *metrics),
+            (*self.child_metrics, *child_metrics),
+            (*self.child_interceptors, *child_interceptors),
         )
 
 
@@ -147,7 +168,7 @@ _xds_stacks: dict[asyncio.AbstractEventLoop, XdsStack] = {}
 
 def stack_of_running_loop() -> LoopStack:
     """The stack that the channels of this loop share."""
-    return _of_running_loop(_stacks, _make_stack)
+    return _of_running_loop(_stacks, _make_observed_stack)
 
 
 def xds_stack_of_running_loop() -> XdsStack:
@@ -169,6 +190,13 @@ def _of_running_loop(
     return stack
 
 
+def _make_observed_stack(loop: asyncio.AbstractEventLoop) -> LoopStack:
+    stack = _make_stack(loop)
+    if _observation.is_of_all:
+        _observation.observe(loop, stack)
+    return stack
+
+
 def _make_stack(loop: asyncio.AbstractEventLoop) -> LoopStack:
     clock, random, network = LoopClock(loop), system_random(), AsyncioNetwork()
     connector = Connector(network=network, clock=clock)
@@ -179,8 +207,24 @@ def _make_stack(loop: asyncio.AbstractEventLoop) -> LoopStack:
 
 
 def _make_xds_stack(_loop: asyncio.AbstractEventLoop) -> XdsStack:
+    from proxyless.xds.stack import XdsStack  # noqa: PLC0415 - only for `xds:` targets
+
     stack = stack_of_running_loop()
-    return XdsStack(stack, policies=default_policies(), resolvers=default_resolvers())
+    return XdsStack(
+        stack,
+        policies=default_policies(),
+        resolvers=default_resolvers(),
+        file_transports=partial(make_file_transports, stack.clock),
+    )
+
+
+def make_file_transports(clock: Clock) -> TransportFactory:
+    """Transports of xDS clients whose control plane is a directory of files."""
+    # Imported where a bootstrap names files.
+    from proxyless.controlplane.file_transport import FileTransports  # noqa: PLC0415
+    from proxyless.runtime.offload import thread_offload  # noqa: PLC0415
+
+    return FileTransports(clock, thread_offload("proxyless-files", "reading of xds files"))
 
 
 def xds_clients_by_loop() -> dict[asyncio.AbstractEventLoop, XdsClients]:
@@ -188,6 +232,87 @@ def xds_clients_by_loop() -> dict[asyncio.AbstractEventLoop, XdsClients]:
     mine = os.getpid()
     stacks = list(_xds_stacks.items())  # A copy: other threads may add to it.
     return {loop: stack.clients for loop, stack in stacks if stack.process_id == mine}
+
+
+def stacks_by_loop() -> dict[asyncio.AbstractEventLoop, LoopStack]:
+    """The stacks of every loop in this process. Each may be used on its own loop only."""
+    mine = os.getpid()
+    stacks = list(_stacks.items())  # A copy: other threads may add to it.
+    return {loop: stack for loop, stack in stacks if stack.channels.process_id == mine}
+
+
+class _Observation:
+    """The flight recorder of the process, if it has one, and whether it is of all channels."""
+
+    def __init__(self) -> None:
+        self.recorder: FlightRecorder | None = None
+        self.is_of_all = False
+
+    def start(self) -> FlightRecorder:
+        """The recorder. Created at the first time."""
+        if self.recorder is None:
+            from proxyless.observe.flight import FlightRecorder  # noqa: PLC0415 - seldom used
+
+            self.recorder = FlightRecorder()
+        return self.recorder
+
+    def attach(self, loop: asyncio.AbstractEventLoop, stack: LoopStack) -> FlightRecorder:
+        """Record a loop. Called on that loop."""
+        recorder = self.start()
+
+        def find_clients() -> XdsClients | None:
+            xds = _xds_stacks.get(loop)
+            return None if xds is None else xds.clients
+
+        recorder.attach(stack, find_clients)
+        return recorder
+
+    def observe(self, loop: asyncio.AbstractEventLoop, stack: LoopStack) -> None:
+        """Record a loop and all its channels. Called on that loop."""
+        self.attach(loop, stack).observe_channels(stack)
+
+    def observe_channel(self, channel: Channel, directory: Any) -> None:  # noqa: ANN401 - an option
+        """Record one channel, and its loop. Called on that loop."""
+        recorder = self.attach(asyncio.get_running_loop(), channel.stack)
+        recorder.observe_channel(channel, is_new=True)
+        if directory is not None:
+            from proxyless.observe.flight.files import write_on_storm  # noqa: PLC0415 - seldom
+
+            write_on_storm(recorder, os.fsdecode(directory))
+
+
+_observation: Final = _Observation()
+
+
+def observe_all_channels() -> FlightRecorder:
+    """Count and record the RPCs of all channels of this process, present and future."""
+    recorder = _observation.start()
+    _observation.is_of_all = True
+    for loop, stack in stacks_by_loop().items():
+        with suppress(RuntimeError):  # The loop is closed.
+            loop.call_soon_threadsafe(_observation.observe, loop, stack)
+    return recorder
+
+
+def stop_observing() -> None:
+    """Record nothing from now on. For tests, which share a process."""
+    recorder, _observation.recorder = _observation.recorder, None
+    _observation.is_of_all = False
+    if recorder is not None:
+        recorder.close()
+
+
+def write_flight_recording(path: str) -> str:
+    """Write the recording of this process to a file, or into a directory; returns its path."""
+    recorder = _observation.recorder
+    if recorder is None:
+        raise RuntimeError(
+            "this process has no flight recorder: create a channel with the option"
+            " 'proxyless.flight_recorder', or add the admin services"
+        )
+    from proxyless.observe.flight import write_recording  # noqa: PLC0415 - seldom used
+
+    return write_recording(recorder, path)
 
 
 @frozen
@@ -210,20 +335,28 @@ class ChannelSettings:
     interceptors: Sequence[grpc.aio.ClientInterceptor] | None = None
     registries: Registries | None = None
     # A document or a path; None: the one that the environment names.
-    bootstrap: Mapping[str, object] | str | None = None
+    bootstrap: Mapping[str, object] | str | os.PathLike[str] | None = None
     stacks: Stacks = RUNNING_LOOP
+
+    def __post_init__(self) -> None:
+        source: object = self.bootstrap
+        if not isinstance(source, Mapping | str | os.PathLike | None):
+            kind = type(source).__name__
+            raise TypeError(f"bootstrap is of type {kind}, wanted a mapping or the path of a file")
 
 
 def make_aio_channel(
     target: str, credentials: ChannelCredentials, settings: ChannelSettings
 ) -> AioChannel:
     """Create a channel for asyncio. Raises for invalid arguments, as `insecure_channel` does."""
-    return AioChannel(
+    channel = AioChannel(
         _core_opener(target, credentials, settings),
         encoding=to_encoding(settings.compression, IDENTITY),
         interceptors=settings.interceptors,
         explain=explain_view,
     )
+    channel.recording_writer = write_flight_recording
+    return channel
 
 
 def make_sync_channel(
@@ -234,7 +367,9 @@ def make_sync_channel(
 
     open_core = _core_opener(target, credentials, settings)
     encoding = to_encoding(settings.compression, IDENTITY)
-    return SyncChannel(open_core, encoding=encoding, explain=explain_view)
+    channel = SyncChannel(open_core, encoding=encoding, explain=explain_view)
+    channel.recording_writer = write_flight_recording
+    return channel
 
 
 def explain_view(view: ChannelView, path: str, metadata: Metadata) -> Explanation:
@@ -251,7 +386,8 @@ def _core_opener(
     _apply_environment_once()
     channel_options = make_channel_options(settings.options, credentials)
     registries = settings.registries or Registries()
-    resolvers = _with_xds(registries, settings, lambda: metrics)
+    child = _child_channel(channel_options, registries)
+    resolvers = _with_xds(registries, settings, lambda: metrics, child)
     # Raises for an invalid service config.
     parse_default_config(channel_options, registries.policies)
     target = _target_text(target)
@@ -265,7 +401,7 @@ def _core_opener(
     metrics = choose_plugins(str(parsed), registries.metrics)
 
     # The fallback is for "when xDS is not in use (such as when the `xds:` scheme is not used" - A29
-    is_secured_by_xds = credentials.is_xds and parsed.scheme == XdsResolverFactory.scheme
+    is_secured_by_xds = credentials.is_xds and parsed.scheme == XDS_SCHEME
 
     def open_core() -> Channel:
         security = make_security() if is_secured_by_xds else None
@@ -275,7 +411,11 @@ def _core_opener(
             from proxyless.channel.lame_channel import LameChannel  # noqa: PLC0415 - rare
 
             return LameChannel(target, options, stack, policies=policies, reason=reason)
-        return Channel(target, options, stack, policies=policies, resolvers=resolvers)
+        channel = Channel(target, options, stack, policies=policies, resolvers=resolvers)
+        directory = options.by_name.get("proxyless.flight_recorder_directory")
+        if directory is not None or options.by_name.get("proxyless.flight_recorder"):
+            _observation.observe_channel(channel, directory)
+        return channel
 
     def make_security() -> XdsSecurity:
         from proxyless.xds.security.cluster_security import XdsSecurity  # noqa: PLC0415 - rare
@@ -303,14 +443,45 @@ def _apply_environment_once() -> None:
     apply_environment(os.environ)
 
 
+def _child_channel(options: ChannelOptions, registries: Registries) -> ChildChannel | None:
+    """What the application has for the channel to the control plane; None: nothing."""
+    arguments, interceptors = options.by_name.get(CHILD_CHANNEL_ARGS), registries.child_interceptors
+    if not arguments and not registries.child_metrics and not interceptors:
+        return None
+    child = make_channel_options(arguments, insecure_channel_credentials())  # type: ignore[arg-type]
+    # Raises for an invalid service config.
+    parse_default_config(child, default_policies())
+    make_call = None
+    if interceptors:
+        from proxyless.front.aio.child_streams import InterceptedStreams  # noqa: PLC0415 - rare
+
+        make_call = InterceptedStreams(interceptors)
+    from proxyless.xds.grpc_transport import ChildChannel  # noqa: PLC0415 - rare
+
+    return ChildChannel(child, registries.child_metrics, make_call)
+
+
 def _with_xds(
-    registries: Registries, settings: ChannelSettings, metrics: Callable[[], Metrics]
+    registries: Registries,
+    settings: ChannelSettings,
+    metrics: Callable[[], Metrics],
+    child: ChildChannel | None,
 ) -> ResolverRegistry:
     """The resolvers, with ours for `xds:` unless the application has registered its own."""
-    if registries.resolvers.was_given(XdsResolverFactory.scheme):
+    if registries.resolvers.was_given(XDS_SCHEME):
         return registries.resolvers
 
+    def make_factory() -> ResolverFactory:
+        # Half of this package's modules, which only `xds:` targets need.
+        from proxyless.xds.resolver import XdsResolverFactory  # noqa: PLC0415
+
+        source = settings.bootstrap
+        file = os.fspath(source) if isinstance(source, str | os.PathLike) else ""
+        return XdsResolverFactory(load, tools, file)
+
     def load() -> Bootstrap | Status:
+        from proxyless.xds.bootstrap import load_bootstrap  # noqa: PLC0415 - as the resolver
+
         return load_bootstrap(settings.bootstrap, os.environ)
 
     def tools() -> XdsTools:
@@ -320,7 +491,8 @@ def _with_xds(
             registries.filters,
             DnsFactory(),
             metrics(),
+            child,
             has_own_registries=settings.registries is not None,
         )
 
-    return registries.resolvers.extended([XdsResolverFactory(load, tools)])
+    return registries.resolvers.extended([DeferredResolverFactory(XDS_SCHEME, make_factory)])

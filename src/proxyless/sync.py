@@ -18,6 +18,7 @@ from proxyless.front import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from os import PathLike
 
     import grpc
 
@@ -32,7 +33,7 @@ def insecure_channel(
     compression: grpc.Compression | None = None,
     *,
     registries: Registries | None = None,
-    bootstrap: Mapping[str, object] | str | None = None,
+    bootstrap: Mapping[str, object] | str | PathLike[str] | None = None,
 ) -> SyncChannel:
     """Create a channel without encryption.
 
@@ -61,7 +62,7 @@ def secure_channel(
     compression: grpc.Compression | None = None,
     *,
     registries: Registries | None = None,
-    bootstrap: Mapping[str, object] | str | None = None,
+    bootstrap: Mapping[str, object] | str | PathLike[str] | None = None,
 ) -> SyncChannel:
     """Create a channel with credentials: ours, or grpcio's if their content is accessible.
 

@@ -307,6 +307,7 @@ PER_ENDPOINT: list[Mapping[str, object]] = [
     ROUND_ROBIN,
     {"weighted_round_robin": {}},
     {"least_request_experimental": {}},
+    {"proxyless.peak_ewma": {}},
     {"ring_hash_experimental": {"requestHashHeader": "x-user"}},
     {"random": {}},
     {"random_subsetting_experimental": {"subsetSize": 3, "childPolicy": [ROUND_ROBIN]}},

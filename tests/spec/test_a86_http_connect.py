@@ -25,6 +25,7 @@ from tests.worlds.xds_messages import (
     proto,
     refused_cluster,
     refused_endpoints,
+    struct,
 )
 
 PROXIED = "envoy.extensions.transport_sockets.http_11_proxy.v3.Http11ProxyUpstreamTransport"
@@ -152,7 +153,7 @@ def test_proxies_are_read_from_the_metadata_of_endpoints_and_localities() -> Non
         metadata(address(), key="another"),
         metadata(any_of(proto(TLS))),
         metadata(any_with("unknown.Type", b"\xff")),
-        {"filter_metadata": {KEY: {}}},
+        {"filter_metadata": {KEY: struct({})}},
     ],
     ids=["another key", "another type", "unknown type", "untyped"],
 )

@@ -3,6 +3,7 @@
 import logging
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -147,10 +148,14 @@ def compute_engine() -> grpc.ChannelCredentials:
 @pytest.mark.parametrize(
     ("make_credentials", "reason", "instead"),
     [
-        (
+        pytest.param(
             custom_signer,
             "channel credentials have a custom signer, which Python's ssl module cannot call",
             "wanted grpc.ssl_channel_credentials(...) with the private key",
+            marks=pytest.mark.skipif(
+                not hasattr(grpc.experimental, "ssl_channel_credentials_with_custom_signer"),
+                reason="this grpcio has no custom signers",
+            ),
         ),
         (
             grpc.alts_channel_credentials,
@@ -212,3 +217,17 @@ async def test_the_stack_of_a_loop_has_a_log_trace() -> None:
 def test_the_library_logs_nothing_by_default() -> None:
     handlers = logging.getLogger("proxyless").handlers
     assert any(isinstance(each, logging.NullHandler) for each in handlers)
+
+
+@pytest.mark.parametrize("bootstrap", [{}, "/etc/bootstrap.json", Path("bootstrap.json"), None])
+def test_bootstrap_may_be_a_document_or_a_path(bootstrap: Any) -> None:  # noqa: ANN401
+    assert assembly.ChannelSettings(bootstrap=bootstrap).bootstrap is bootstrap
+
+
+@pytest.mark.parametrize("bootstrap", [5, b"/etc/bootstrap.json", ["a"]])
+def test_bootstrap_of_another_type_is_refused_at_the_call(bootstrap: Any) -> None:  # noqa: ANN401
+    kind = type(bootstrap).__name__
+    text = f"bootstrap is of type {kind}, wanted a mapping or the path of a file"
+    for make in (proxyless.insecure_channel, proxyless.aio.insecure_channel):
+        with pytest.raises(TypeError, match=text):
+            make("xds:///orders", bootstrap=bootstrap)

@@ -15,6 +15,11 @@ interception     HTTP filters of an RPC
 statuses         statuses that the channel itself gives to RPCs; the logger
 method           per-method cache: request encoder, limits, metrics recorder
 measured_call    calls of a channel that has stats plugins
+traced_call      calls of a channel that is traced
+call_delays      delays of measured calls: kinds and times
+mirrored_call    copies of RPCs for mirror clusters
+counted_call     calls of a channel that is observed by a live service or a flight recorder
+call_counts      counts of the calls of a channel and of its addresses
 retry_strategies  retry and hedging policies of a running call
 retry            whether another attempt follows, and when (pure)
 config_selector  ConfigSelector: chooses the config of each RPC
@@ -25,6 +30,7 @@ subchannel       Subchannel: one address, and its connection
 connectivity     the states of a subchannel (pure)
 connection       one attempt to connect, and its transport
 connect_queue    starts the attempts of all subchannels in slices
+subchannel_metrics  SubchannelMeter: counts connections of a subchannel (A94)
 subchannel_options  SubchannelOptions
 load_reports     out-of-band load reports of a backend
 health           health of a service at one backend (pure)

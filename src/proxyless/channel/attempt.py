@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from proxyless.channel.statuses import LOGGER
+from proxyless.lb.api import HeadTracker
 from proxyless.wire import IDENTITY
 from proxyless.wire.messages import Unpacking, too_large
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from proxyless.base import Metadata, Status
+    from proxyless.base import Address, Attributes, Metadata, Status
     from proxyless.channel.method import MessageLimits
     from proxyless.channel.retry import TransparentRetries
     from proxyless.lb.api import CallTracker
@@ -42,13 +43,22 @@ class CallObserver(Protocol):
 
 
 class PickedSubchannel(Protocol):
-    """The connection of a picked subchannel, if there is one."""
+    """A picked subchannel: its connection, if there is one, and its origin."""
 
     transport: ClientTransport | None
+    # Those that the policies created it with.
+    attributes: Attributes
+
+    @property
+    def address(self) -> Address: ...
 
 
 class Strategy(Protocol):
     """Retry or hedging policy of a call. Transparent retries belong to the attempt they replace."""
+
+    # Its attempts may be concurrent.
+    @property
+    def is_hedging(self) -> bool: ...
 
     def on_attempt_sent(self, retries: TransparentRetries) -> Metadata:
         """An attempt is about to be opened. Returns metadata for it."""
@@ -83,11 +93,13 @@ class AttemptOwner(Protocol):
 class Attempt:
     """One stream on one subchannel, for one call. Its methods `on_*` are called by the wire."""
 
-    __slots__ = ("_call", "_end", "_tracker", "stream")
+    __slots__ = ("_call", "_end", "_head_tracker", "_tracker", "stream")
 
     def __init__(self, call: AttemptOwner) -> None:
         self._call = call
         self._tracker: CallTracker | None = None
+        # Until the response headers: the same tracker, if it needs them.
+        self._head_tracker: HeadTracker | None = None
         self.stream: ClientStream | None = None
         self._end: StreamEnd | None = None
 
@@ -98,13 +110,24 @@ class Attempt:
             LOGGER.exception("call tracker %r raised", tracker)
         else:
             self._tracker = tracker
+            if isinstance(tracker, HeadTracker):
+                self._head_tracker = tracker
 
     def on_head(self, head: ResponseBlock) -> None:
+        if self._head_tracker is not None:
+            self._track_head(self._head_tracker)
         call = self._call
         call.commit(self)
         if head.encoding != IDENTITY and self.stream is not None:
             self.stream.keep_packed(call.observer.choose_unpacking())
         call.observer.on_head(head.metadata)
+
+    def _track_head(self, tracker: HeadTracker) -> None:
+        self._head_tracker = None
+        try:
+            tracker.on_head()
+        except Exception:
+            LOGGER.exception("call tracker %r raised", tracker)
 
     def on_message(self, message: bytes) -> None:
         call = self._call

@@ -12,12 +12,13 @@ What happens to attempts and request messages is in `call_attempts`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from proxyless.base import EMPTY_METADATA, Metadata, Status
+from proxyless.base import EMPTY_ATTRIBUTES, EMPTY_METADATA, Metadata, Status
 from proxyless.channel.attempt import NULL_OBSERVER, Attempt
 from proxyless.channel.call_attempts import CallAttempts, Station
 from proxyless.channel.call_time import CallTime
+from proxyless.channel.config_selector import MirroredRequest
 from proxyless.channel.credentials import service_url
 from proxyless.channel.interception import InterceptedObserver
 from proxyless.channel.request_buffer import RequestBuffer
@@ -27,15 +28,16 @@ from proxyless.lb.api import Complete, Drop, Fail, PickInfo
 from proxyless.wire import IDENTITY, StreamEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from proxyless.base import Address, Attributes
     from proxyless.channel.attempt import CallObserver, PickedSubchannel, Strategy
     from proxyless.channel.call_owner import CallOwner
-    from proxyless.channel.config_selector import Interception
+    from proxyless.channel.config_selector import Interception, Mirror
     from proxyless.channel.credentials import CallCredentials
     from proxyless.channel.method import Method
     from proxyless.channel.service_config import MethodConfig
-    from proxyless.lb.api import CallTracker
+    from proxyless.lb.api import CallTracker, PickResult
     from proxyless.transport import ClientTransport
     from proxyless.wire import RequestEncoder
 
@@ -52,9 +54,11 @@ class Call(CallAttempts):
     """One RPC: its way over the stations. Its attempts are handled by the base class."""
 
     __slots__ = (
+        "_generation",
         "_info",
         "_metadata",
         "_method",
+        "_picked",
         "_timeout_s",
         "credentials",
         "deadline_id",
@@ -83,6 +87,9 @@ class Call(CallAttempts):
         self.limits = method.limits
         self._strategy: Strategy | None = None
         self._info: PickInfo | None = None
+        # For `call_route` and traces: the config that it was selected by, and its last pick.
+        self._generation = 0
+        self._picked: PickedSubchannel | None = None
         self._request = RequestBuffer(encoding)
         self.station = _START
         self._attempts: tuple[Attempt, ...] = ()
@@ -118,8 +125,15 @@ class Call(CallAttempts):
         """None without a timeout."""
         return None if self._time is None else self._time.remaining_s()
 
+    @property
+    def path(self) -> str:
+        return self._method.path
+
     def on_deadline(self) -> None:
-        self.cancel(self._channel.describe_delay(self))
+        status, time = self._channel.describe_delay(self), self._time
+        if time is not None and time.limit_note:
+            status = self._channel.describe_limit(status, time.limit_note)
+        self.cancel(status)
 
     # Stations
 
@@ -189,9 +203,10 @@ class Call(CallAttempts):
             self.on_bug("config selector", error)
             return False
         if isinstance(config, Status):
-            self.finish(StreamEnd(from_control_plane(config)))
+            self.finish(StreamEnd(channel.describe_failure(config, method.path)))
             return False
         self._commit_hook = config.on_commit
+        self._generation = channel.config.generation
         self._info = method.plain_info
         if metadata:
             self._info = PickInfo(method.path, metadata, config.attributes)
@@ -213,7 +228,7 @@ class Call(CallAttempts):
         if self.wait_for_ready is None:
             self.wait_for_ready = method_config.wait_for_ready
         if method_config.timeout_s is not None:
-            self._limit_time(method_config.timeout_s)
+            self._limit_time(method_config.timeout_s, method_config.timeout_note)
         if method_config.has_policy or self._channel.config.throttle is not None:
             self._strategy = self._channel.choose_strategy(self, method_config)
         if method_config.has_size_limits:
@@ -222,7 +237,7 @@ class Call(CallAttempts):
             if (size := self._request.find_larger(limit)) is not None:
                 self.finish(StreamEnd(too_large_to_send(size, limit)))
 
-    def _limit_time(self, timeout_s: float) -> None:
+    def _limit_time(self, timeout_s: float, note: str) -> None:
         """The method's timeout counts from the start of the RPC; the shorter one is used."""
         time, started_s = self._time, None
         if time is not None:
@@ -231,6 +246,7 @@ class Call(CallAttempts):
             started_s = time.started_s
         self._time = CallTime(self, self._channel.stack, timeout_s, started_s)
         self._time.has_waited = time is not None and time.has_waited
+        self._time.limit_note = note
 
     def _intercept(self, interception: Interception) -> None:
         """HTTP filters request the first attempt, after their delay."""
@@ -249,6 +265,20 @@ class Call(CallAttempts):
         self._attempts_wanted += 1
         self.advance()
 
+    def request_mirrored_attempt(self, mirrors: Iterable[Mirror]) -> None:
+        """Request the first attempt, then copy the request to these clusters.
+
+        An RPC whose request is not one message, or not complete yet, is not copied.
+        """
+        request, copied = self._request, None
+        if request.is_half_closed and len(request.messages) == 1:
+            message = request.messages[0]
+            copied = MirroredRequest(self.path, self._metadata, message, request.encoding)
+        self.request_attempt()
+        if copied is not None:
+            for mirror in mirrors:
+                mirror.send(self._channel, copied)
+
     def _pick(self) -> None:
         """Pick for every attempt that is wanted; wait for the next picker if need be."""
         assert self._info is not None, "an RPC is picked for after it was selected"
@@ -265,8 +295,9 @@ class Call(CallAttempts):
                 transport = subchannel.transport
                 if transport is None:
                     # The connection is lost, so a new picker follows.
-                    self._queue()
+                    self._queue(result)
                     return
+                self._picked = subchannel
                 self._attempts_wanted -= 1
                 if not (authority := result.authority):
                     self._open(transport, result.tracker, self._method.encoder)
@@ -275,15 +306,19 @@ class Call(CallAttempts):
                 else:
                     self._open(transport, result.tracker, self._method.encoder_for(authority))
             elif isinstance(result, Drop):
-                self.cancel(from_control_plane(result.status))
+                self._drop(from_control_plane(result.status))
             elif isinstance(result, Fail) and not self.wait_for_ready:
                 self._attempts_wanted -= 1
-                self._on_failure(StreamEnd(from_control_plane(result.status)))
+                status = self._channel.describe_failure(result.status, self.path)
+                self._on_failure(StreamEnd(status))
             else:
-                self._queue()
+                self._queue(result)
                 return
 
-    def _queue(self) -> None:
+    def _drop(self, status: Status) -> None:
+        self.cancel(status)
+
+    def _queue(self, _result: PickResult) -> None:
         self._note_wait()
         self._channel.picks.add(self)
 
@@ -303,6 +338,7 @@ class Call(CallAttempts):
             # If the RPC has not waited, the application's own value: its encoding is cached.
             timeout_s = time.remaining_s() if has_waited else time.timeout_s
         request = self._request
+        request.attempts += 1
         block = encoder.block(timeout_s, metadata, request.encoding)
         is_unary = request.is_half_closed and len(request.messages) == 1
         if is_unary and request.encoding == IDENTITY:
@@ -336,6 +372,58 @@ class Call(CallAttempts):
         channel.on_call_ended(self)
         observer, self.observer = self.observer, NULL_OBSERVER
         observer.on_end(end)
+
+
+def probe_peer(call: Call, on_answer: Callable[[], None]) -> None:
+    """Call back when the peer of a call answers a PING; not at all if its connection is lost."""
+    picked = call._picked  # noqa: SLF001 - for control planes only
+    if picked is not None and picked.transport is not None:
+        picked.transport.probe(on_answer)
+
+
+def longest_wait_s(calls: Iterable[object], now_s: float) -> float:
+    """The time since the start of the oldest of these calls, which wait; 0 if there is none."""
+    # A call that waits has a `CallTime`.
+    times = (each._time for each in calls if isinstance(each, Call))  # noqa: SLF001
+    return max((now_s - time.started_s for time in times if time is not None), default=0.0)
+
+
+class LastPick(NamedTuple):
+    """The last pick of a call. Does not refer to its channel."""
+
+    # None if there was none.
+    address: Address | None
+    # Those of the subchannel.
+    attributes: Attributes
+    attempts_opened: int
+    config_generation: int
+    # Empty unless the call waits before an attempt: a type of A121, or one of our own.
+    waits_for: str = ""
+
+
+def last_pick_of(call: Call) -> LastPick:
+    """May be called in any thread, while the call runs or later."""
+    picked = call._picked  # noqa: SLF001 - on request only
+    rest = call._request.attempts, call._generation, _describe_wait(call)  # noqa: SLF001
+    if picked is None:
+        return LastPick(None, EMPTY_ATTRIBUTES, *rest)
+    return LastPick(picked.address, picked.attributes, *rest)
+
+
+def _describe_wait(call: Call) -> str:
+    match call.station:
+        case Station.CREDENTIALS:
+            return "credentials"
+        case Station.SELECT:
+            return "resolving"
+        case Station.FILTERS:
+            return "http_filters"
+        case Station.PICK if call.is_waiting:
+            return "connecting"
+        case Station.PICK if not call.is_connected:
+            return "retry_backoff"
+        case _:
+            return ""
 
 
 def origin_of(call: Call) -> tuple[CallOwner, str, Metadata]:

@@ -29,6 +29,8 @@ class WaitingCall(UnselectedCall, Protocol):
 
     @property
     def is_connected(self) -> bool: ...
+    @property
+    def path(self) -> str: ...
 
 
 class CallOwner(Protocol):
@@ -55,6 +57,15 @@ class CallOwner(Protocol):
 
     def describe_delay(self, call: WaitingCall) -> Status:
         """The status of an RPC whose deadline has passed: what it waited for may be the reason."""
+
+    def describe_failure(self, status: Status, path: str) -> Status:
+        """The status of an RPC that the channel itself fails with this one."""
+
+    def describe_limit(self, status: Status, note: str) -> Status:
+        """The status of an RPC whose deadline was a timeout of this origin."""
+
+    def describe_wait(self) -> Status:
+        """What RPCs wait for that have no selector; OK if that is not known."""
 
     def choose_strategy(self, call: RetriedCall, method_config: MethodConfig) -> Strategy | None:
         """The retry or hedging policy of the method, for this call."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class CallTime:
     """Adds the deadline of its call to the loop's queue, if there is a timeout."""
 
-    __slots__ = ("_clock", "deadline_s", "has_waited", "started_s", "timeout_s")
+    __slots__ = ("_clock", "deadline_s", "has_waited", "limit_note", "started_s", "timeout_s")
 
     def __init__(
         self,
@@ -30,6 +30,8 @@ class CallTime:
         self.started_s = stack.clock.now_s() if started_s is None else started_s
         # The RPC has waited, so less than its timeout remains.
         self.has_waited = False
+        # Origin of a timeout that is not the application's, for error texts.
+        self.limit_note = ""
         # No timeout unless it is set below.
         self.timeout_s: float | None = None
         self.deadline_s = inf

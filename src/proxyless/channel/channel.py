@@ -15,13 +15,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import State, Status, StatusCode, one_line
-from proxyless.channel.call import Call
+from proxyless.channel.call import Call, longest_wait_s
 from proxyless.channel.config_selector import (
     CONFIG_SELECTOR,
     UNROUTABLE,
     ServiceConfigSelector,
 )
 from proxyless.channel.config_state import ConfigState
+from proxyless.channel.connection import next_id
 from proxyless.channel.credentials import CombinedCredentials, RefusedCredentials
 from proxyless.channel.health_watch import ChannelHealth
 from proxyless.channel.idleness import Idleness
@@ -39,10 +40,16 @@ from proxyless.channel.statuses import (
 )
 from proxyless.lb.api import Context, Picker, Update
 from proxyless.lb.attributes import HOLDER
+from proxyless.lb.connection_limit import CONNECTION_LIMIT
 from proxyless.lb.graceful_switch import GracefulSwitchPolicy
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.lb.policies.pick_first.config import CONNECTION_ATTEMPT_DELAY
-from proxyless.resolver.api import Resolver, ResolverContext, ResolverResult
+from proxyless.resolver.api import (
+    ExplainedResolver,
+    Resolver,
+    ResolverContext,
+    ResolverResult,
+)
 from proxyless.transport.server_names import server_name_of
 from proxyless.wire import StreamEnd
 
@@ -51,6 +58,7 @@ if TYPE_CHECKING:
 
     from proxyless.base import Address, Attributes
     from proxyless.channel.attempt import Strategy
+    from proxyless.channel.call_counts import ChannelCounts
     from proxyless.channel.call_owner import ActiveCall, WaitingCall
     from proxyless.channel.connection import Connection
     from proxyless.channel.credentials import CallCredentials
@@ -81,6 +89,7 @@ class Channel:
     ) -> None:
         """Raises ValueError if the target or the options' service config cannot be used."""
         # Fixed at construction.
+        self.id: Final = next_id()
         self.target = target
         self.options = options
         self.stack = stack
@@ -95,13 +104,18 @@ class Channel:
         self._policy: GracefulSwitchPolicy | None = None
         # From the policy's last report; its picker is in the queue.
         self.state = State.IDLE
+        self._has_been_ready = False
         self.picks = PickQueue()
         self._watchers: dict[Callable[[State], None], None] = {}
         # All RPCs under way.
         self._calls: dict[ActiveCall, None] = {}
         self._idleness = Idleness(stack.clock, options.idle_timeout_s, self._enter_idle)
-        # Connections that only this channel held when it was closed.
+        # Connections that this channel used when it was closed.
         self._closing: list[Connection] = []
+        # None unless calls are counted.
+        self.counts: ChannelCounts | None = None
+        self._is_limit_logged = False
+        stack.channels.add(self)
 
     @property
     def clock(self) -> Clock:
@@ -157,11 +171,23 @@ class Channel:
             waiting=len(config.unselected) + len(self.picks.calls),
             policy=self._policy,
             failure=status,
+            longest_wait_s=longest_wait_s(
+                (*config.unselected, *self.picks.calls), self.clock.now_s()
+            ),
         )
 
     @property
     def calls(self) -> int:
         return len(self._calls)
+
+    def count_calls(self, counts: ChannelCounts) -> None:
+        """Count the calls that start from now on. No-op if calls are counted."""
+        if self.counts is None:
+            from proxyless.channel.counted_call import counted  # noqa: PLC0415 - seldom used
+
+            # First: threads may create a call at any time.
+            self.counts = counts
+            self.call_type = counted(self.call_type)
 
     def call_when_no_calls(self, callback: Callable[[], None]) -> None:
         """Call back once, as soon as no RPC is under way."""
@@ -171,9 +197,8 @@ class Channel:
         """End every RPC with this status and release everything. Idempotent."""
         if self.state is State.SHUTDOWN:
             return
-        held = self.stack.pool.held_connections()
+        self._closing = self.stack.pool.connections_of(self)
         self._release_all()
-        self._closing = [connection for connection in held if not connection.is_held]
         # They end below with the others, not because their pick fails.
         self.picks.calls.clear()
         self._set_state(State.SHUTDOWN, FailPicker(CHANNEL_CLOSED))
@@ -182,6 +207,7 @@ class Channel:
 
     async def wait_closed(self) -> None:
         """After `close`: return when the connections that only this channel held are gone."""
+        await self.stack.pool.wait_released(self)
         await self.stack.pool.wait_gone(self._closing)
 
     # Called by calls
@@ -202,16 +228,42 @@ class Channel:
         if self.state is State.SHUTDOWN:
             call.finish(StreamEnd(CHANNEL_CLOSED))
         elif self.state is State.TRANSIENT_FAILURE and not call.wait_for_ready:
-            call.finish(StreamEnd(from_control_plane(self._failure())))
+            call.finish(StreamEnd(self.describe_failure(self._failure(), call.path)))
         else:
             self.config.add(call)
 
     def describe_delay(self, call: WaitingCall) -> Status:
         if call in self.picks.calls and not call.is_connected:
-            return deadline_exceeded("a connection", failure_of(self.picker))
+            status = deadline_exceeded("a connection", failure_of(self.picker))
+            return self._help(status, call.path)
         if call in self.config.unselected:
-            return deadline_exceeded("the target's config", self._failure())
+            status = deadline_exceeded("the target's config", self.describe_wait())
+            return self._help(status, call.path)
         return DEADLINE_EXCEEDED
+
+    def describe_wait(self) -> Status:
+        failure, resolver = self._failure(), self._resolver
+        if failure.is_ok and isinstance(resolver, ExplainedResolver):
+            return resolver.describe_wait()
+        return failure
+
+    def describe_failure(self, status: Status, path: str) -> Status:
+        return self._help(from_control_plane(status), path)
+
+    def describe_limit(self, status: Status, note: str) -> Status:
+        text = f"{status.details}: {note}"
+        if not self._is_limit_logged:
+            self._is_limit_logged = True
+            LOGGER.warning("%s: RPC ended: %s", self.target, note)
+        return Status(status.code, text)
+
+    def _help(self, status: Status, path: str) -> Status:
+        """Name the command to run next, until the channel has been READY once."""
+        resolver = self._resolver
+        if self._has_been_ready or not isinstance(resolver, ExplainedResolver):
+            return status
+        command = resolver.name_command(path)
+        return Status(status.code, f"{status.details}; see: {command}") if command else status
 
     def _failure(self) -> Status:
         """The reason why there is no selector; OK if there is no error."""
@@ -255,8 +307,8 @@ class Channel:
         if self._resolver is not None:
             self._resolver.close()
         if self._policy is not None:
-            # At once: `close` awaits the connections that are not held any more.
-            self.stack.work.run_at_once(self._policy.close)
+            # Many endpoints are released in slices.
+            self._policy.close()
         self.config.release()
         self._resolver = self._policy = None
         if self.options.security is not None:
@@ -306,12 +358,12 @@ class Channel:
         """Fail new RPCs; those that were routed continue with the policy (D29)."""
         self.config.unpublish()
         self._set_state(State.TRANSIENT_FAILURE, self.picker)
-        self.config.fail_unselected(status)
+        self.config.fail_unselected(status, self.describe_failure)
 
     def _fail(self, status: Status) -> None:
         """Fail RPCs that are not wait-for-ready, for lack of a config."""
         self._set_state(State.TRANSIENT_FAILURE, FailPicker(status))
-        self.config.fail_unselected(status)
+        self.config.fail_unselected(status, self.describe_failure)
 
     # Called by the policy
 
@@ -330,6 +382,7 @@ class Channel:
         if state is not self.state:
             log_change(self.target, (self.state, state), self.config.unroutable or picker)
             self.state = state
+            self._has_been_ready |= state is State.READY
             if self.stack.trace.active:
                 self.stack.trace.emit("channel.state", target=self.target, state=state)
             for on_state in list(self._watchers):
@@ -341,6 +394,10 @@ class Channel:
 def choose_call_type(metrics: Metrics) -> type[Call]:
     if not metrics.active:
         return Call
+    if metrics.is_traced:
+        from proxyless.channel.traced_call import TracedCall  # noqa: PLC0415 - few channels use it
+
+        return TracedCall
     from proxyless.channel.measured_call import MeasuredCall  # noqa: PLC0415 - few channels use it
 
     return MeasuredCall
@@ -366,7 +423,14 @@ class _Helper:
         channel = self._channel
         options = secure_subchannel(self._options, channel.options.security, attributes)
         holder = attributes.get(HOLDER) or channel
-        return channel.stack.pool.acquire(address, options, channel.health, holder)
+        handle = channel.stack.pool.acquire(address, options, channel.health, holder, channel)
+        handle.attributes = attributes
+        limit = attributes.get(CONNECTION_LIMIT)
+        handle.connection_limit = channel.config.connection_limit if limit is None else limit
+        handle.connections_cap = channel.options.connections_cap
+        if self.context.metrics.active:
+            handle.measure(self.context.metrics, attributes)
+        return handle
 
     def update_state(self, state: State, picker: Picker) -> None:
         self._channel.on_report(state, picker)

@@ -6,7 +6,7 @@ A resolver may attach a selector to its result. Without one, the channel looks t
 service config. A selector is called exactly once per RPC, at its start.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from proxyless.base import EMPTY_ATTRIBUTES, Attributes, Key, Metadata, Status
@@ -18,8 +18,32 @@ from proxyless.wire import StreamEnd
 _CACHED_PATHS_MAX: Final = 4096
 
 
+@frozen(eq=False)
+class MirroredRequest:
+    """The request of an RPC with one message, for copies of the RPC."""
+
+    path: str
+    metadata: Metadata
+    message: bytes
+    encoding: str
+
+
+class Mirror(Protocol):
+    """A cluster that gets copies of RPCs."""
+
+    def send(self, channel: object, request: MirroredRequest) -> None:
+        """Send a copy of a request. Does not raise.
+
+        The channel is a `CallOwner`, which is a layer above this module.
+        """
+
+
 class Interception(Protocol):
-    """The chain of HTTP filters of one RPC (A39)."""
+    """The chain of HTTP filters of one RPC (A39), and its mirrors."""
+
+    @property
+    def mirrors(self) -> Sequence[Mirror]:
+        """The clusters that get a copy of the RPC."""
 
     @property
     def delay_s(self) -> float:

@@ -12,11 +12,11 @@ from proxyless.base import Status, StatusCode, ValidationErrors
 from proxyless.channel.pick_queue import QueuedCall, advance_all
 from proxyless.channel.retry import RetryThrottle
 from proxyless.channel.service_config import ServiceConfig, parse_service_config
-from proxyless.channel.statuses import from_control_plane
+from proxyless.lb.connection_limit import ConnectionLimit
 from proxyless.wire import StreamEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from proxyless.channel.config_selector import ConfigSelector
     from proxyless.channel.options import ChannelOptions
@@ -35,6 +35,9 @@ class UnselectedCall(QueuedCall, Protocol):
     """The methods of a call that waits for a selector."""
 
     wait_for_ready: bool | None
+
+    @property
+    def path(self) -> str: ...
 
     def finish(self, end: StreamEnd) -> None: ...
 
@@ -55,10 +58,14 @@ class ConfigState:
         # In use; None while the channel is idle or has no result yet.
         self.service_config: ServiceConfig | None = None
         self.selector: ConfigSelector | None = None
+        # Number of configs that were published. Calls keep the number of their own.
+        self.generation = 0
         # From the resolver: there is no selector any more, for this reason (D29).
         self.unroutable: Status | None = None
         # None unless the service config limits retries. Kept while the channel is idle.
         self.throttle: RetryThrottle | None = None
+        # Of the subchannels, from the service config (A105).
+        self.connection_limit = ConnectionLimit()
         # RPCs that wait for a selector, in their order.
         self.unselected: dict[UnselectedCall, None] = {}
 
@@ -84,11 +91,13 @@ class ConfigState:
             return False
         self.throttle = RetryThrottle.following(self.throttle, service_config)
         self.service_config = service_config
+        self.connection_limit.set(service_config.connections_max)
         return True
 
     def publish(self, selector: ConfigSelector) -> None:
         """Select with this from now on, beginning with the RPCs that wait."""
         previous, self.selector = self.selector, selector
+        self.generation += 1
         if previous is not None and previous is not selector:
             previous.close()
         unselected, self.unselected = self.unselected, {}
@@ -113,8 +122,11 @@ class ConfigState:
         """Idempotent."""
         self.unselected.pop(call, None)
 
-    def fail_unselected(self, status: Status) -> None:
-        """End the RPCs that wait for a selector, except those that are wait-for-ready."""
+    def fail_unselected(self, status: Status, describe: Callable[[Status, str], Status]) -> None:
+        """End the RPCs that wait for a selector, except those that are wait-for-ready.
+
+        `describe` makes the status of an RPC, given its path.
+        """
         for call in list(self.unselected):
             if not call.wait_for_ready:
-                call.finish(StreamEnd(from_control_plane(status)))
+                call.finish(StreamEnd(describe(status, call.path)))

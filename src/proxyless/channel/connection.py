@@ -1,13 +1,14 @@
 """Connection: one attempt to connect a subchannel, and the transport that comes of it.
 
-Its task ends when the socket is closed, so when all tasks have ended no socket is left.
+An attempt has a task, which ends when it is connected. All that have a task or a socket are in
+`Connections`: when it is empty, no socket is left.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import field, replace
-from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol
 
 from proxyless.base import NULL_TRACE, Status, StatusCode, Trace
@@ -17,7 +18,7 @@ from proxyless.runtime import UNLIMITED_WORK
 from proxyless.runtime.tasks import create_owned_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from proxyless.base import Address
     from proxyless.channel.subchannel_options import SubchannelOptions
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 # Options whose keepalive time was raised. Past this the oldest entry is removed.
 SLOWED_OPTIONS_MAX: Final = 256
+
+# "Each entity has an unique ID within the process" (channelz): channels, subchannels, connections.
+next_id: Final = count(1).__next__
 
 _ABANDONED: Final = Status(StatusCode.UNAVAILABLE, "connection was abandoned by us")
 
@@ -66,6 +70,57 @@ class KeepaliveTimes:
             del self._slowed[next(iter(self._slowed))]
 
 
+class Connections:
+    """Everything that has a task or a socket. Ordered, so that simulations are reproducible."""
+
+    __slots__ = ("_all", "_emptied", "_guard")
+
+    def __init__(self) -> None:
+        self._all: dict[Connection, None] = {}
+        # While there are connections: a task that aborts them when the loop is about to close, and
+        # the future that ends it.
+        self._guard: asyncio.Task[None] | None = None
+        self._emptied: asyncio.Future[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(self._all)
+
+    def __contains__(self, connection: object) -> bool:
+        return connection in self._all
+
+    def add(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
+        self._all[connection] = None
+        if self._emptied is None:
+            self._emptied = loop.create_future()
+            self._guard = create_owned_task(loop, self._abort_at_loop_end(self._emptied))
+
+    def remove(self, connection: Connection) -> None:
+        """Idempotent."""
+        self._all.pop(connection, None)
+        if not self._all and self._emptied is not None:
+            if not self._emptied.done():
+                self._emptied.set_result(None)
+            self._emptied = None
+
+    async def wait_guard(self) -> None:
+        """Return when the guard has ended, if there are no connections."""
+        guard = self._guard
+        if guard is not None and not self._all:
+            await asyncio.wait([guard])
+
+    async def _abort_at_loop_end(self, emptied: asyncio.Future[None]) -> None:
+        """`asyncio.run` cancels all tasks at its end, and this one for all connections."""
+        try:
+            await emptied
+        except asyncio.CancelledError:
+            for connection in tuple(self._all):
+                connection.abort()
+            raise
+
+
 @frozen
 class SubchannelTools:
     """What all subchannels of one loop share."""
@@ -76,8 +131,7 @@ class SubchannelTools:
     random: Random
     trace: Trace = NULL_TRACE
     keepalives: KeepaliveTimes = field(default_factory=KeepaliveTimes)
-    # Everything that has a task or a socket. Ordered, so that simulations are reproducible.
-    connections: dict[Connection, None] = field(default_factory=dict)
+    connections: Connections = field(default_factory=Connections)
     connects: ConnectQueue = field(default_factory=lambda: ConnectQueue(UNLIMITED_WORK))
 
 
@@ -98,19 +152,32 @@ class ConnectionOwner(Protocol):
 class Connection:
     """One attempt to connect, and the transport if it succeeds. Owns the task and the socket."""
 
+    __slots__ = (
+        "_gone",
+        "_options",
+        "_subchannel",
+        "_tools",
+        "id",
+        "keepalive",
+        "task",
+        "transport",
+    )
+
     def __init__(
         self, subchannel: ConnectionOwner, tools: SubchannelTools, timeout_s: float
     ) -> None:
+        self.id: Final = next_id()
         self._subchannel = subchannel
         self._tools = tools
         options = subchannel.options
         self.keepalive = tools.keepalives.choose(options)
-        self._options = replace(
-            options.transport, connect_timeout_s=timeout_s, keepalive=self.keepalive
-        )
+        self._options = _attempt_options(options.transport, timeout_s, self.keepalive)
         self.transport: ClientTransport | None = None
-        self.task = create_owned_task(tools.loop, self._run())
-        tools.connections[self] = None
+        # Created by the first `wait_gone`.
+        self._gone: asyncio.Future[None] | None = None
+        # None after the attempt.
+        self.task: asyncio.Task[None] | None = create_owned_task(tools.loop, self._run())
+        tools.connections.add(self, tools.loop)
         self.task.add_done_callback(self._on_done)
 
     async def _run(self) -> None:
@@ -120,12 +187,8 @@ class Connection:
                 self._subchannel.on_failed(result)
             return
         self.transport = result
+        result.on_closed = self._on_gone
         self._subchannel.on_connected(self, result)
-        try:
-            await result.wait_closed()
-        except asyncio.CancelledError:  # The loop is about to close.
-            result.abort(_ABANDONED)
-            raise
 
     async def _connect(self) -> ClientTransport | Status:
         subchannel = self._subchannel
@@ -134,7 +197,7 @@ class Connection:
                 subchannel.address,
                 self._options,
                 server_name=subchannel.options.server_name,
-                on_unusable=partial(subchannel.on_unusable, self),
+                on_unusable=self._on_unusable,
             )
         except Exception as error:
             # A connector returns errors, so this is a bug, or a check of the peer that raised.
@@ -145,8 +208,29 @@ class Connection:
                 self._tools.loop.call_exception_handler({"message": text, "exception": error})
             return Status(StatusCode.UNAVAILABLE, text)
 
-    def _on_done(self, _: asyncio.Task[None]) -> None:
-        self._tools.connections.pop(self, None)
+    def _on_unusable(self, status: Status) -> None:
+        self._subchannel.on_unusable(self, status)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self.task = None
+        if self.transport is None:
+            self._on_gone()
+        elif task.cancelled():  # The loop is about to close.
+            self.abort()
+
+    def _on_gone(self) -> None:
+        """The attempt has ended without a connection, or the socket is closed."""
+        self._tools.connections.remove(self)
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    def when_gone(self) -> asyncio.Future[None]:
+        """A future that is done when no task and no socket is left."""
+        if self._gone is None:
+            self._gone = self._tools.loop.create_future()
+            if self not in self._tools.connections:
+                self._gone.set_result(None)
+        return self._gone
 
     @property
     def is_held(self) -> bool:
@@ -155,7 +239,7 @@ class Connection:
     def stop(self) -> None:
         """Cancel the attempt; or take no new calls, and close when the last one has ended."""
         if self.transport is None:
-            self.task.cancel()
+            self._cancel()
         else:
             # Not inside this call: `drain` ends calls that wait for a stream.
             self._tools.loop.call_soon(self.transport.drain)
@@ -163,11 +247,24 @@ class Connection:
     def close(self) -> None:
         """End everything now, calls included."""
         if self.transport is None:
-            self.task.cancel()
+            self._cancel()
         else:
             self.transport.close()
+
+    def _cancel(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
 
     def abort(self) -> None:
         """Close the socket without flushing."""
         if self.transport is not None:
             self.transport.abort(_ABANDONED)
+
+
+def _attempt_options(
+    options: TransportOptions, timeout_s: float, keepalive: KeepaliveConfig
+) -> TransportOptions:
+    # Most attempts share the options, which saves an object for each endpoint.
+    if timeout_s == options.connect_timeout_s and keepalive is options.keepalive:
+        return options
+    return replace(options, connect_timeout_s=timeout_s, keepalive=keepalive)

@@ -1,12 +1,16 @@
 """Connectivity: the states of a subchannel (pure).
 
-Specs: gRPC "Connection Backoff Protocol" and "Connectivity Semantics and API"; SUB-01 to SUB-09.
+Specs: gRPC "Connection Backoff Protocol" and "Connectivity Semantics and API"; SUB-01 to SUB-09;
+A105 (several connections).
 
 An event goes in, the state changes, and effects come out, which `subchannel` enacts. It uses no
 event loop, so a test can combine every state with every event.
 
     IDLE → (requested) CONNECTING → (connected) READY → (lost) IDLE
                        CONNECTING → (failed) TRANSIENT_FAILURE → (backoff over) IDLE
+
+A subchannel that is READY may need a further connection (A105). The state of that attempt is
+`further`, with the same backoff; it becomes the state when the last connection is lost.
 """
 
 from __future__ import annotations
@@ -30,6 +34,13 @@ class Requested:
 
 
 @frozen
+class Needed:
+    """RPCs wait, because all connections have reached the peer's limit of streams (A105)."""
+
+    now_s: float
+
+
+@frozen
 class Connected:
     """The attempt succeeded: the peer's SETTINGS are here."""
 
@@ -44,9 +55,11 @@ class Failed:
 
 @frozen
 class Lost:
-    """The connection takes no more calls: closed, broken, or the peer is going away."""
+    """The last connection takes no more calls: closed, broken, or the peer is going away."""
 
     status: Status
+    # The code of the peer's GOAWAY, or the error of the socket.
+    cause: int | Exception | None = None
 
 
 @frozen
@@ -64,7 +77,7 @@ class Released:
     """The last handle was released."""
 
 
-Event = Requested | Connected | Failed | Lost | BackoffOver | BackoffReset | Released
+Event = Requested | Needed | Connected | Failed | Lost | BackoffOver | BackoffReset | Released
 
 
 @frozen
@@ -76,7 +89,7 @@ class Connect:
 
 @frozen
 class StopConnection:
-    """Cancel the attempt, or let the connection end with its last call."""
+    """Cancel the attempt, and let connections end with their last calls."""
 
 
 @frozen
@@ -105,6 +118,9 @@ class Connectivity:
         self.state = State.IDLE
         self.status = OK
         self.reason = "new"
+        # Of a further connection while the state is READY: IDLE, CONNECTING or TRANSIENT_FAILURE.
+        self.further = State.IDLE
+        self._further_status = OK
         # The next delay, and when the one of the last attempt is over.
         self._backoff = Backoff(options.backoff)
         self._backoff_over_s = -inf
@@ -114,6 +130,7 @@ class Connectivity:
         effects: tuple[Effect, ...] = ()
         match self.state, event:
             case State.IDLE, Requested(now_s):
+                self._enter(State.CONNECTING, "connection requested")
                 effects = (self._start_attempt(now_s),)
             case State.CONNECTING, Connected():
                 self._backoff.reset()
@@ -122,8 +139,9 @@ class Connectivity:
                 self._enter(State.TRANSIENT_FAILURE, status.details, status)
                 effects = (StartBackoff(max(self._backoff_over_s - now_s, 0.0)),)
             case State.READY, Lost(status):
-                # Not a failure to connect, so there is no delay: SUB-05.
-                self._enter(State.IDLE, status.details)
+                self._on_lost(status)
+            case State.READY, Needed() | Connected() | Failed() | BackoffOver():
+                effects = self._step_further(event)
             case State.TRANSIENT_FAILURE, BackoffOver():
                 # The policy decides whether to connect again: SUB-01.
                 self._enter(State.IDLE, "backoff over")
@@ -131,22 +149,52 @@ class Connectivity:
                 effects = self._reset_backoff(state)
             case state, Released():
                 self._enter(State.SHUTDOWN, "released")
-                effects = _WHEN_RELEASED[state]
+                is_delayed = self.further is State.TRANSIENT_FAILURE
+                effects = _WHEN_RELEASED[state] + ((CancelBackoff(),) if is_delayed else ())
             case _:
                 pass
         return effects
+
+    def _step_further(self, event: Event) -> tuple[Effect, ...]:
+        """An event of a further connection."""
+        match self.further, event:
+            case State.IDLE, Needed(now_s):
+                self.further = State.CONNECTING
+                return (self._start_attempt(now_s),)
+            case State.CONNECTING, Connected():
+                self._backoff.reset()
+                self.further = State.IDLE
+            case State.CONNECTING, Failed(status, now_s):
+                self.further, self._further_status = State.TRANSIENT_FAILURE, status
+                return (StartBackoff(max(self._backoff_over_s - now_s, 0.0)),)
+            case State.TRANSIENT_FAILURE, BackoffOver():
+                self.further = State.IDLE
+            case _:
+                pass
+        return ()
+
+    def _on_lost(self, status: Status) -> None:
+        further, self.further = self.further, State.IDLE
+        if further is State.TRANSIENT_FAILURE:
+            self._enter(further, self._further_status.details, self._further_status)
+        else:
+            # IDLE, unless there is an attempt. Not a failure to connect, so there is no delay:
+            # SUB-05.
+            self._enter(further, status.details)
 
     def _start_attempt(self, now_s: float) -> Connect:
         delay_s = self._backoff.next_delay_s(self._random)
         # The delay counts from the start of the attempt, so part of it may pass meanwhile: SUB-03.
         self._backoff_over_s = now_s + delay_s
-        self._enter(State.CONNECTING, "connection requested")
         return Connect(max(self._min_connect_timeout_s, delay_s))
 
     def _reset_backoff(self, state: State) -> tuple[Effect, ...]:
         self._backoff.reset()
         # An attempt under way will not be followed by a wait: SUB-06.
         self._backoff_over_s = -inf
+        if self.further is State.TRANSIENT_FAILURE:
+            self.further = State.IDLE
+            return (CancelBackoff(),)
         if state is not State.TRANSIENT_FAILURE:
             return ()
         self._enter(State.IDLE, "backoff reset")

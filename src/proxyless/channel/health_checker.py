@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from proxyless.base import State, Status, StatusCode, one_line
+from proxyless.base import OK, State, Status, StatusCode, one_line
 from proxyless.channel.health import (
     Disconnected,
     Ended,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from proxyless.channel.health import Effect, Event
     from proxyless.channel.health_watch import HealthRequest, HealthWatch
     from proxyless.channel.subchannel import Subchannel
+    from proxyless.lb.connection_limit import ConnectionLimit
     from proxyless.transport import ClientTransport
     from proxyless.wire import ClientStream, ResponseBlock, StreamEnd
 
@@ -44,8 +45,10 @@ _CANCELLED: Final = Status(StatusCode.CANCELLED, "health check was cancelled")
 class HealthChecker:
     """Observes a subchannel, owns its health check stream, and notifies the watches."""
 
-    # As an observer of the subchannel it has no holder.
+    # As an observer of the subchannel it has no holder, and allows no further connection.
     holder: object = None
+    connection_limit: ConnectionLimit | None = None
+    connections_max = 1
 
     def __init__(
         self, subchannel: Subchannel, request: HealthRequest, tools: SubchannelTools
@@ -94,6 +97,9 @@ class HealthChecker:
     # Called by the subchannel
 
     def on_change(self, state: State, status: Status, transport: ClientTransport | None) -> None:
+        if None not in (self._transport, transport):
+            # Another connection of the same subchannel (A105).
+            self._step(Disconnected(State.CONNECTING, OK))
         self._transport = transport
         self._step(Disconnected(state, status) if transport is None else HealthConnected())
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from proxyless.base import OK, State, Status
 from proxyless.base.frozen import frozen
 from proxyless.channel.credentials import service_url
-from proxyless.runtime import Soon
+from proxyless.runtime import IDLE_TIMER, Timer
 
 if TYPE_CHECKING:
     from proxyless.channel.credentials import CallCredentials
@@ -124,11 +124,13 @@ class HealthWatch:
     __slots__ = (
         "_checker",
         "_checkers",
-        "_deliver_soon",
+        "_clock",
         "_last_delivered",
         "_listener",
         "_siblings",
         "_subchannel",
+        "_timer",
+        "handle_watches",
     )
 
     def __init__(
@@ -145,10 +147,14 @@ class HealthWatch:
         self._checkers = checkers
         # All watches of the channel.
         self._siblings = siblings
+        self._clock = clock
+        # All watches of the handle, which sets it.
+        self.handle_watches: dict[HealthWatch, None] = {}
         # Changed by the channel; None without health checking.
         self._checker: Checker | None = None
         self._last_delivered = _HEALTHY
-        self._deliver_soon = Soon(clock, self._deliver)
+        # Not `Soon`, which is two objects more for each endpoint.
+        self._timer: Timer = IDLE_TIMER
 
     @property
     def latest(self) -> tuple[State, Status]:
@@ -167,12 +173,14 @@ class HealthWatch:
 
     def on_change(self) -> None:
         """Deliver in the next turn, if the health differs by then."""
-        self._deliver_soon.request()
+        if not self._timer.pending:
+            self._timer = self._clock.call_later(0, self._deliver)
 
     def cancel(self) -> None:
         """Idempotent."""
-        self._deliver_soon.cancel()
+        self._timer.cancel()
         self._siblings.pop(self, None)
+        self.handle_watches.pop(self, None)
         checker, self._checker = self._checker, None
         if checker is not None:
             self._leave(checker)

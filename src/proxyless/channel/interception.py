@@ -14,9 +14,11 @@ from proxyless.runtime import IDLE_TIMER, Timer
 from proxyless.wire import StreamEnd
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from proxyless.base import Metadata, Status
     from proxyless.channel.attempt import CallObserver
-    from proxyless.channel.config_selector import Interception
+    from proxyless.channel.config_selector import Interception, Mirror
     from proxyless.runtime import Clock
     from proxyless.wire.messages import Unpacking
 
@@ -25,6 +27,7 @@ class InterceptedCall(Protocol):
     """The methods of a call that its filters use."""
 
     def request_attempt(self) -> None: ...
+    def request_mirrored_attempt(self, mirrors: Sequence[Mirror]) -> None: ...
     def finish(self, end: StreamEnd) -> None: ...
     def cancel(self, status: Status) -> None: ...
 
@@ -64,6 +67,8 @@ class InterceptedObserver:
     def _continue(self) -> None:
         if self._interception.abort is not None:
             self._call.finish(StreamEnd(self._interception.abort))
+        elif self._interception.mirrors:
+            self._call.request_mirrored_attempt(self._interception.mirrors)
         else:
             self._call.request_attempt()
 

@@ -1,4 +1,4 @@
-"""Per-method cache of a channel: request header encoder, message limits and metrics recorder.
+"""Per-method cache of a channel: request header encoder, message limits, metrics and tracing.
 
 Specs: A81 (attempts whose authority is not the channel's).
 """
@@ -18,6 +18,7 @@ from proxyless.wire import RequestEncoder
 if TYPE_CHECKING:
     from proxyless.channel.options import ChannelOptions
     from proxyless.channel.service_config import MethodConfig
+    from proxyless.metrics.tracers import MethodTracing
 
 # Encoders of a method for other authorities: one per endpoint. Past this the cache is cleared.
 AUTHORITIES_MAX: Final = 256
@@ -51,6 +52,8 @@ class Method:
     plain_info: PickInfo
     # None without stats plugins.
     recorder: CallRecorder | None = None
+    # Empty unless stats plugins trace calls.
+    tracings: tuple[MethodTracing, ...] = ()
     # By authority.
     _rewritten: dict[str, RequestEncoder] = field(default_factory=dict)
 
@@ -74,7 +77,12 @@ def make_method(
     metrics = options.metrics
     recorder = CallRecorder(metrics, path, is_registered=is_registered) if metrics.active else None
     limits = MessageLimits(options.send_bytes_max)
-    return Method(path, encoder, options, limits, PickInfo(path), recorder)
+    method = Method(path, encoder, options, limits, PickInfo(path), recorder)
+    if metrics.is_traced:
+        from proxyless.metrics.tracers import choose_tracings  # noqa: PLC0415 - few channels use it
+
+        method.tracings = choose_tracings(metrics.plugins, path)
+    return method
 
 
 def _make_encoder(path: str, authority: str, options: ChannelOptions) -> RequestEncoder:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from proxyless.base.frozen import frozen
 from proxyless.channel.retry import KEPT_BYTES_MAX
 from proxyless.channel.subchannel_options import SubchannelOptions
+from proxyless.lb.connection_limit import CONNECTIONS_CAP_DEFAULT
 from proxyless.metrics import NO_METRICS, Metrics
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class ChannelOptions:
     connection_attempt_delay_s: float | None = None
     # False disables health checking, even if the service config requests it (A17).
     is_health_checked: bool = True
+    # Bounds the connections of a subchannel that service configs and clusters allow (A105).
+    connections_cap: int = CONNECTIONS_CAP_DEFAULT
     # The application's arguments, for resolvers. Not in the repr: they may contain a password.
     by_name: Mapping[str, object] = field(default_factory=dict, repr=False)
 

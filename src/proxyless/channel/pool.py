@@ -12,25 +12,41 @@ not, so a policy that makes its handles anew waits as long as before.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Self
 
-from proxyless.base import NULL_TRACE, OK, Address, State, Status, Trace
+from proxyless.base import (
+    EMPTY_ATTRIBUTES,
+    NULL_TRACE,
+    OK,
+    Address,
+    Attributes,
+    State,
+    Status,
+    Trace,
+)
 from proxyless.channel.connect_queue import ConnectQueue
 from proxyless.channel.connection import Connection, Connects, SubchannelTools
 from proxyless.channel.health_registry import HealthCheckers
-from proxyless.channel.state_watch import StateWatch
+from proxyless.channel.state_watch import StateNotifications, StateWatch
 from proxyless.channel.subchannel import Subchannel
 from proxyless.runtime import UNLIMITED_WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
-    from proxyless.channel.health_watch import ChannelHealth
+    from proxyless.channel.health_watch import ChannelHealth, HealthWatch
     from proxyless.channel.subchannel_options import SubchannelOptions
     from proxyless.lb.api import Cancel, LoadListener, StateListener
+    from proxyless.lb.connection_limit import ConnectionLimit
+    from proxyless.metrics import Metrics
     from proxyless.runtime import Clock, Random, Work
     from proxyless.transport import ClientTransport
 
+# Handles that are released, and connections that are closed, in one turn of the loop: about 10 ms.
+RELEASED_PER_TURN: Final = 500
+CLOSED_PER_TURN: Final = 200
 # How long peers may take to close their connections when everything is closed.
 CLOSE_TIMEOUT_S: Final = 1.0
 
@@ -52,14 +68,20 @@ class SubchannelPool:
             loop, connector, clock, random, trace, connects=ConnectQueue(work)
         )
         self.clock: Final = clock
-        self._subchannels: dict[tuple[Address, SubchannelOptions], Subchannel] = {}
+        self.notifications: Final = StateNotifications(clock, work)
+        # Never empty inside. The last options and their subchannels: hashing options takes longer
+        # than the rest of `acquire`, and thousands of endpoints share them.
+        self._subchannels: dict[SubchannelOptions, dict[Address, Subchannel]] = {}
+        self._last: tuple[SubchannelOptions | None, dict[Address, Subchannel]] = (None, {})
         self._handles: dict[SubchannelHandle, None] = {}
+        # The number of handles of each channel.
+        self._handles_of: Counter[object] = Counter()
         self.health_checkers: Final = HealthCheckers(self._tools)
         self._is_closed = False
 
     def __len__(self) -> int:
         """Number of subchannels."""
-        return len(self._subchannels)
+        return sum(map(len, self._subchannels.values()))
 
     @property
     def connections(self) -> Collection[Connection]:
@@ -72,49 +94,98 @@ class SubchannelPool:
         options: SubchannelOptions,
         health: ChannelHealth | None = None,
         holder: object = None,
+        owner: object = None,
     ) -> SubchannelHandle:
-        """A new handle, which the caller releases. Without `health`, it counts as healthy."""
+        """A new handle, which the caller releases. Without `health`, it counts as healthy.
+
+        `owner` is the channel that `subchannels_of` finds it by.
+        """
         if self._is_closed:
             raise ValueError(f"subchannel pool is closed: no connection to {address}")
-        key = (address, options)
-        subchannel = self._subchannels.get(key)
+        by_address = self._find(options)
+        subchannel = by_address.get(address)
         if subchannel is None:
-            subchannel = self._subchannels[key] = Subchannel(address, options, self._tools)
+            subchannel = by_address[address] = Subchannel(address, options, self._tools)
         elif subchannel.transport is None:
             subchannel.on_holder(holder)
         handle = SubchannelHandle(self, subchannel, health, holder)
+        handle.owner = owner
         self._handles[handle] = None
+        self._handles_of[owner] += 1
         return handle
 
     def on_release(self, handle: SubchannelHandle, subchannel: Subchannel) -> None:
         """Called by a handle."""
         del self._handles[handle]
+        self._handles_of[handle.owner] -= 1
+        if not self._handles_of[handle.owner]:
+            del self._handles_of[handle.owner]
         if not subchannel.is_observed:
-            del self._subchannels[subchannel.address, subchannel.options]
+            by_address = self._find(subchannel.options)
+            del by_address[subchannel.address]
+            if not by_address:
+                del self._subchannels[subchannel.options]
+                self._last = (None, {})
             subchannel.close()
+
+    def _find(self, options: SubchannelOptions) -> dict[Address, Subchannel]:
+        """The subchannels with these options, by address; the caller adds one, or removes one."""
+        last, by_address = self._last
+        if last is not options:
+            by_address = self._subchannels.setdefault(options, {})
+            self._last = (options, by_address)
+        return by_address
+
+    def subchannels_of(self, owner: object) -> list[Subchannel]:
+        """The subchannels of a channel, each once."""
+        found = (each.subchannel for each in self._handles if each.owner is owner)
+        return list(dict.fromkeys(found))
+
+    def subchannels_at(self, address: Address) -> list[Subchannel]:
+        """The subchannels of an address; more than one if their options differ."""
+        by_address = self._subchannels.values()
+        return [found for each in by_address if (found := each.get(address)) is not None]
 
     async def aclose(self) -> None:
         """Release every handle, end every call, and return when no socket is left. Idempotent."""
         self._is_closed = True
-        for handle in tuple(self._handles):
-            handle.release()
-        for connection in tuple(self.connections):
-            connection.close()
+        while self._handles:
+            for handle in tuple(islice(self._handles, RELEASED_PER_TURN)):
+                handle.release()
+            if self._handles:
+                await self._next_turn()
+        await self._close_connections(Connection.close)
         await self.wait_gone(self.connections)
-        for connection in tuple(self.connections):
-            connection.abort()
+        await self._close_connections(Connection.abort)
         await self.wait_gone(self.connections, None)
 
-    def held_connections(self) -> list[Connection]:
-        """Attempts and connections that a subchannel holds."""
-        return [each for each in self.connections if each.is_held]
+    async def _close_connections(self, close: Callable[[Connection], None]) -> None:
+        for number, connection in enumerate(tuple(self.connections), 1):
+            close(connection)
+            if not number % CLOSED_PER_TURN:
+                await self._next_turn()
+
+    async def _next_turn(self) -> None:
+        turn = self._tools.loop.create_future()
+        self._tools.loop.call_soon(turn.set_result, None)
+        await turn
+
+    def connections_of(self, owner: object) -> list[Connection]:
+        """Attempts and connections of the subchannels of a channel."""
+        return [each for found in self.subchannels_of(owner) for each in found.connections]
+
+    async def wait_released(self, owner: object) -> None:
+        """Return when the channel has no handle, after its policy was closed."""
+        while owner in self._handles_of:
+            await self._next_turn()
 
     async def wait_gone(
         self, connections: Collection[Connection], timeout_s: float | None = CLOSE_TIMEOUT_S
     ) -> None:
         """Return when these are closed or after the timeout. Those that are held do not count."""
-        if tasks := [each.task for each in connections if not each.is_held]:
-            await asyncio.wait(tasks, timeout=timeout_s)
+        if gone := [each.when_gone() for each in connections if not each.is_held]:
+            await asyncio.wait(gone, timeout=timeout_s)
+        await self._tools.connections.wait_guard()
 
     async def __aenter__(self) -> Self:
         return self
@@ -129,11 +200,16 @@ class SubchannelHandle:
     __slots__ = (
         "_cancels",
         "_health",
+        "_health_watches",
         "_is_released",
         "_pool",
         "_subchannel",
         "_watches",
+        "attributes",
+        "connection_limit",
+        "connections_cap",
         "holder",
+        "owner",
         "transport",
     )
 
@@ -149,9 +225,15 @@ class SubchannelHandle:
         self._subchannel = subchannel
         self._health = health
         self.holder = holder
+        self.owner: object = None
+        self.attributes: Attributes = EMPTY_ATTRIBUTES
+        # Set by the channel: the limit of the channel or the cluster, and the channel's own (A105).
+        self.connection_limit: ConnectionLimit | None = None
+        self.connections_cap = 1
         # Changed by the policy.
         self._watches: dict[StateWatch, None] = {}
-        # Cancel watches of health and load.
+        self._health_watches: dict[HealthWatch, None] = {}
+        # Cancel watches of load.
         self._cancels: tuple[Cancel, ...] = ()
         self._is_released = False
         # Present if the state is READY. An attribute, because each RPC reads it.
@@ -162,18 +244,22 @@ class SubchannelHandle:
     def address(self) -> Address:
         return self._subchannel.address
 
+    @property
+    def subchannel(self) -> Subchannel:
+        return self._subchannel
+
+    @property
+    def connections_max(self) -> int:
+        limit = self.connection_limit
+        return 1 if limit is None else min(limit.value, self.connections_cap)
+
     def watch(self, listener: StateListener) -> Cancel:
         self._check_held()
-        watch = StateWatch(listener, self._pool.clock)
-
-        def cancel() -> None:
-            watch.cancel()
-            self._watches.pop(watch, None)
-
+        watch = StateWatch(listener, self._pool.notifications, self._watches)
         # First, because the listener may request a connection.
         self._watches[watch] = None
         listener(self._subchannel.state, self._subchannel.status)
-        return cancel
+        return watch.cancel
 
     def watch_health(self, listener: StateListener) -> Cancel:
         self._check_held()
@@ -183,10 +269,11 @@ class SubchannelHandle:
         watch = self._health.watch(
             self._subchannel, self._pool.health_checkers, listener, self._pool.clock
         )
-        cancel = self._cancel_on_release(watch.cancel)
+        self._health_watches[watch] = None
+        watch.handle_watches = self._health_watches
         # Changes are delivered in the next turn, so this call is the first.
         listener(*watch.latest)
-        return cancel
+        return watch.cancel
 
     def watch_load_reports(self, interval_s: float, listener: LoadListener) -> Cancel:
         self._check_held()
@@ -200,6 +287,13 @@ class SubchannelHandle:
 
         self._cancels += (cancel,)
         return cancel
+
+    def measure(self, metrics: Metrics, attributes: Attributes) -> None:
+        """Count connections and attempts from now on (A94), unless they are counted already."""
+        from proxyless.channel.subchannel_metrics import SubchannelMeter  # noqa: PLC0415 - few use it
+
+        if self._subchannel.meter is None:
+            self._subchannel.meter = SubchannelMeter(self._subchannel, metrics, attributes)
 
     def request_connection(self) -> None:
         if not self._is_released:
@@ -215,9 +309,10 @@ class SubchannelHandle:
             return
         self._is_released = True
         self.transport = None
-        for watch in self._watches:
+        for watch in tuple(self._watches):
             watch.cancel()
-        self._watches.clear()
+        for health_watch in tuple(self._health_watches):
+            health_watch.cancel()
         for cancel in self._cancels:
             cancel()
         self._subchannel.remove_observer(self)
@@ -230,7 +325,10 @@ class SubchannelHandle:
     # Called by the subchannel
 
     def on_change(self, state: State, status: Status, transport: ClientTransport | None) -> None:
-        self.transport = transport
+        was_ready, self.transport = self.transport is not None, transport
+        if was_ready and transport is not None:
+            # Another connection of the same subchannel; the state has not changed.
+            return
         for watch in self._watches:
             watch.notify(state, status)
 

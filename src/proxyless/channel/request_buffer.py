@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class RequestBuffer:
-    """The messages sent so far, and their encoding. Changed by its call only."""
+    """The messages sent so far, their encoding, and the count of attempts. Changed by its call."""
 
-    __slots__ = ("encoding", "is_half_closed", "messages", "size_bytes")
+    __slots__ = ("attempts", "encoding", "is_half_closed", "messages", "size_bytes")
 
     def __init__(self, encoding: str) -> None:
         self.encoding = encoding
@@ -24,6 +24,8 @@ class RequestBuffer:
         self.size_bytes = 0
         # No message follows.
         self.is_half_closed = False
+        # Attempts that were opened.
+        self.attempts = 0
 
     def add(self, message: bytes) -> None:
         if not isinstance(self.messages, list):

@@ -5,7 +5,7 @@ Specs: A6. The decisions are in `retry`; this module starts timers and requests 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from proxyless.channel.retry import (
     AttemptEnd,
@@ -58,6 +58,8 @@ def choose_strategy(
 
 class _Counting:
     """Counts attempts in the channel's throttle. The strategy of a call without a policy."""
+
+    is_hedging: ClassVar[bool] = False
 
     def __init__(
         self, throttle: RetryThrottle | None, codes: frozenset[StatusCode] = _NO_CODES
@@ -127,6 +129,8 @@ class _Retrying(_Counting):
 
 class _Hedging(_Counting):
     """Hedging: concurrent attempts."""
+
+    is_hedging = True
 
     def __init__(
         self, call: RetriedCall, policy: HedgingPolicy, throttle: RetryThrottle | None, clock: Clock

@@ -1,12 +1,13 @@
 """Service config: the settings that a service's owner publishes for its clients.
 
-Specs: A2 and A21 (service configs), A6 (retries, hedging), A24 (LoadBalancingConfig); the fields
-are those of grpc.service_config.ServiceConfig, in JSON.
+Specs: A2 and A21 (service configs), A6 (retries, hedging), A24 (LoadBalancingConfig), A105
+(connection scaling); the fields are those of grpc.service_config.ServiceConfig, in JSON.
 
 A config is used as a whole or not at all. Every known field is validated, and all errors are
 reported at once; unknown fields are ignored, so that a config may be newer than its clients.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import field
 from decimal import Decimal
@@ -27,6 +28,7 @@ from proxyless.base.json_fields import (
     to_number,
 )
 from proxyless.lb import PolicyConfig, PolicyRegistry, parse_policy_list
+from proxyless.lb.connection_limit import SERVICE_CONFIG_GUARD, is_scaling_enabled
 
 # "Values greater than 5 are treated as 5 without being considered a validation error" - A6
 ATTEMPTS_MAX: Final = 5
@@ -80,6 +82,8 @@ class MethodConfig:
     # At most one of the two.
     retry_policy: RetryPolicy | None = None
     hedging_policy: HedgingPolicy | None = None
+    # Origin of the timeout, for error texts, if no config has it.
+    timeout_note: str = ""
     # Derived: every field is unset; messages have limits; more than one attempt may be made.
     # Read by every RPC.
     is_plain: bool = field(init=False)
@@ -116,6 +120,8 @@ class ServiceConfig:
     retry_throttling: RetryThrottling | None = None
     # None if unset; the empty name is the health of the whole server.
     health_check_service: str | None = None
+    # Maximum number of connections of each subchannel (A105).
+    connections_max: int = 1
 
     def method_config(self, path: str) -> MethodConfig:
         """The settings of the most specific entry. Entries are not merged."""
@@ -140,6 +146,7 @@ def parse_service_config(
         health_check_service=root.nested(
             "healthCheckConfig", lambda health_check: health_check.read("serviceName", TEXT)
         ),
+        connections_max=_parse_connections_max(root),
     )
 
 
@@ -156,6 +163,17 @@ def _parse_policy(root: JsonObject, registry: PolicyRegistry) -> PolicyConfig | 
         return named
     with root.errors.field("loadBalancingConfig"):
         return parse_policy_list(listed, root.errors, registry)
+
+
+def _parse_connections_max(root: JsonObject) -> int:
+    """The maximum of `connectionScaling`; 0 is unset. Ignored unless the environment enables it."""
+    if not is_scaling_enabled(os.environ, SERVICE_CONFIG_GUARD):
+        return 1
+    kind = integer(0, UINT32_MAX)
+    scaling = root.nested(
+        "connectionScaling", lambda fields: fields.read("maxConnectionsPerSubchannel", kind)
+    )
+    return scaling or 1
 
 
 def _parse_methods(root: JsonObject) -> dict[str, MethodConfig]:

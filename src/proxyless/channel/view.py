@@ -30,6 +30,8 @@ class ChannelView:
     # The top policy, and its status if it fails.
     policy: GracefulSwitchPolicy | None
     failure: Status
+    # Time since the start of the oldest RPC that waits.
+    longest_wait_s: float = 0.0
 
     def lb_tree(self) -> LbNode | None:
         """All policies and subchannels; None without a policy."""

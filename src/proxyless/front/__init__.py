@@ -3,6 +3,7 @@
 aio             the asyncio API
 sync            the blocking API
 channel_api     methods that channels of both APIs share, and references of errors to RPCs
+call_route      where an RPC went, by its call or error
 session         cookies and methods that sessions of both APIs share
 cookies         cookie jar of a session
 credentials     channel and call credentials, ours and grpcio's

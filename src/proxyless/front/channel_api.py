@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, Ty
 from weakref import ref
 
 from proxyless.base import EMPTY_METADATA
-from proxyless.channel.call import origin_of
+from proxyless.channel.call import last_pick_of, origin_of
 from proxyless.front.conversions import to_metadata
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class ChannelApi(Generic[UU, US, SU, SS]):
 
     multi_callables: MultiCallables[UU, US, SU, SS]
     explainer: Explain | None
+    # Writes a flight recording to a path; returns the path of the file.
+    recording_writer: Callable[[str], str] | None = None
 
     def unary_unary(
         self,
@@ -123,6 +125,17 @@ class ChannelApi(Generic[UU, US, SU, SS]):
             lambda core: explain(core.view(), path, given + self._own_metadata(path, core))
         )
 
+    def record(self, path: str) -> str:
+        """Write the flight recording of this process to a file; returns the path of the file.
+
+        If `path` is a directory, a new file is created in it. Raises RuntimeError unless this
+        channel or another one has the option `proxyless.flight_recorder`, or the process has the
+        admin services. Blocks while it writes, some tens of milliseconds.
+        """
+        if self.recording_writer is None:
+            raise RuntimeError("channel was created without a function that writes recordings")
+        return self.recording_writer(path)
+
     def _with_core(self, function: Callable[[Channel], T]) -> T:
         """Call a function with the core, on the channel's loop."""
         raise NotImplementedError
@@ -139,10 +152,11 @@ def _lb_tree(core: Channel) -> LbNode | None:
 class FailedRpc:
     """Reference of an error to its RPC. Copies of the error have none."""
 
-    __slots__ = ("_call_on_loop", "_channel", "metadata", "path")
+    __slots__ = ("_call_on_loop", "_channel", "last_pick", "metadata", "path")
 
     def __init__(self, call: Call, call_on_loop: CallOnLoop) -> None:
         channel, self.path, self.metadata = origin_of(call)
+        self.last_pick = last_pick_of(call)
         self._channel = ref(channel)
         self._call_on_loop = call_on_loop
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 from dataclasses import replace
 from math import inf
@@ -77,6 +78,13 @@ def _text(name: str, value: object) -> str:
     return text
 
 
+def _directory(name: str, value: object) -> str:
+    text = _text(name, value)
+    if not os.path.isdir(text):
+        raise ValueError(f"option {name!r} is {text!r}, wanted an existing directory")
+    return text
+
+
 def _header_text(name: str, value: object) -> str:
     text = _text(name, value)
     if not _HEADER_TEXT(text):
@@ -134,7 +142,18 @@ def _proxy_uri(name: str, value: object) -> str:
     return text
 
 
+def _child_arguments(name: str, value: object) -> Mapping[str, Any]:
+    """Options of child channels, in the form of options (A110)."""
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"option {name!r} is {value!r}, wanted a list of pairs of name and value")
+    return read_options(value)
+
+
+# "A pointer argument key. The value is … the subset of options for child channels" - A110
+CHILD_CHANNEL_ARGS: Final = "grpc.child_channel.args"
+
 _READERS: Final[dict[str, Callable[[str, object], Any]]] = {
+    CHILD_CHANNEL_ARGS: _child_arguments,
     "grpc.client_idle_timeout_ms": _seconds_or_never,
     "grpc.default_authority": _authority,
     "grpc.dns_min_time_between_resolutions_ms": _seconds_or_never,
@@ -149,6 +168,7 @@ _READERS: Final[dict[str, Callable[[str, object], Any]]] = {
     "grpc.keepalive_time_ms": _seconds_or_never,
     "grpc.keepalive_timeout_ms": _seconds_or_never,
     "grpc.lb_policy_name": _text,
+    "grpc.max_connections_per_subchannel_cap": _count,
     "grpc.max_metadata_size": _count,
     "grpc.max_receive_message_length": _size,
     "grpc.max_reconnect_backoff_ms": _seconds,
@@ -161,9 +181,19 @@ _READERS: Final[dict[str, Callable[[str, object], Any]]] = {
     "grpc.service_config_disable_resolution": _flag,
     "grpc.ssl_session_cache": to_tls_sessions,
     "grpc.ssl_target_name_override": _authority,
+    # Directory of the last good config of xDS targets.
+    "proxyless.config_cache": _text,
     "proxyless.dns_refresh_interval_ms": _seconds_or_never,
+    # Record events and samples of RPCs in memory.
+    "proxyless.flight_recorder": _flag,
+    # Where the recording is written, once, if many RPCs fail.
+    "proxyless.flight_recorder_directory": _directory,
     # Connect to one address after the other, without Happy Eyeballs.
     "proxyless.serial_connection_attempts": _flag,
+    # Timeout of xDS routes that set none; 0: they have none.
+    "proxyless.xds_default_route_timeout_ms": _seconds,
+    # Routes in force are held while the control plane does not answer.
+    "proxyless.xds_hold_config": _flag,
     # One ADS stream for all targets of a control plane, or one for each.
     "proxyless.xds_shared_stream": _flag,
 }
@@ -229,6 +259,8 @@ def make_channel_options(
         is_health_checked=not read.get("grpc.inhibit_health_checking", False),
         by_name=dict(given) | _not_through_proxies(credentials),
     )
+    if (cap := read.get("grpc.max_connections_per_subchannel_cap")) is not None:
+        channel = replace(channel, connections_cap=max(cap, 1))
     if (kept := read.get("grpc.per_rpc_retry_buffer_size")) is not None:
         channel = replace(channel, kept_bytes_max=kept)
     if (idle_s := read.get("grpc.client_idle_timeout_ms")) is not None:

@@ -77,6 +77,9 @@ class SessionObserver:
 
     __slots__ = ("_clock", "_had_head", "_jar", "_observer", "_sent")
 
+    # Read by `channel.traced_call`.
+    is_in_session: Final = True
+
     def __init__(
         self, observer: CallObserver, jar: CookieJar, sent: tuple[Cookie, ...], clock: Clock
     ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from proxyless.base import OK, Metadata, State, Status, StatusCode
 from proxyless.channel.credentials import CombinedCredentials, OnMetadata
 from proxyless.channel.retry import TRANSPARENT_RETRIES_MAX
-from proxyless.lb import QUEUE, Complete, Drop, Fail, Picker, PickInfo, PickResult
+from proxyless.lb import QUEUE, Complete, Drop, Fail, HeadTracker, Picker, PickInfo, PickResult
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.wire import StreamEnd
 from proxyless.wire.messages import Unpacking
@@ -273,6 +273,52 @@ def test_tracker_is_called_for_each_attempt() -> None:
     world.streams[1].respond()
     assert observer.status == OK
     assert events == ["start", "UNAVAILABLE: going away", "start", "OK"]
+
+
+class RecordingHeadTracker(HeadTracker):
+    """Tracker that records its calls, and raises in one of them."""
+
+    def __init__(self, raises_in: str = "") -> None:
+        self.events: list[str] = []
+        self._raises_in = raises_in
+
+    def on_start(self) -> None:
+        self._add("start")
+
+    def on_head(self) -> None:
+        self._add("head")
+
+    def on_end(self, end: object) -> None:
+        self._add("end")
+
+    def _add(self, event: str) -> None:
+        self.events.append(event)
+        assert event != self._raises_in
+
+
+@pytest.mark.parametrize("raises_in", ["", "start", "head", "end"])
+def test_head_tracker_is_called_with_the_headers_and_does_not_affect_the_rpc(
+    raises_in: str,
+) -> None:
+    world = ChannelWorld()
+    world.connect()
+    tracker = RecordingHeadTracker(raises_in)
+    world.report(State.READY, RecordingPicker(Complete(world.complete.subchannel, tracker)))
+    _, observer = world.call()
+    world.streams[0].respond()
+    assert observer.status == OK
+    expected = ["start"] if raises_in == "start" else ["start", "head", "end"]
+    assert tracker.events == expected
+
+
+def test_head_tracker_is_not_called_with_headers_when_the_response_is_trailers_only() -> None:
+    world = ChannelWorld()
+    world.connect()
+    tracker = RecordingHeadTracker()
+    world.report(State.READY, RecordingPicker(Complete(world.complete.subchannel, tracker)))
+    world.call()
+    world.streams[0].end(StreamEnd(OK))
+    assert tracker.events == ["start", "end"]
 
 
 @pytest.mark.parametrize("end", [UNAVAILABLE, StreamEnd(OK)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,6 +34,8 @@ def selector() -> FakeSelector:
 
 class WaitingRpc:
     """An RPC that waits for a selector, and records its calls."""
+
+    path = "/pkg.Service/Method"
 
     def __init__(self, state: ConfigState, *, wait_for_ready: bool = False) -> None:
         self._state = state
@@ -128,6 +131,18 @@ def test_release_closes_the_selector_and_keeps_the_calls_that_wait() -> None:
 def test_fail_unselected_ends_the_calls_that_are_not_wait_for_ready() -> None:
     state = make_state()
     call, patient = WaitingRpc(state), WaitingRpc(state, wait_for_ready=True)
-    state.fail_unselected(DOWN)
-    assert [end.status for end in call.ends] == [DOWN]
+    state.fail_unselected(DOWN, lambda status, path: Status(status.code, f"{path}: down"))
+    assert [end.status for end in call.ends] == [Status(DOWN.code, f"{call.path}: down")]
     assert (patient.ends, list(state.unselected)) == ([], [patient])
+
+
+def test_connection_limit_follows_the_service_config_in_use() -> None:
+    state = make_state()
+    policy = state.choose(STUB)
+    assert isinstance(policy, ServiceConfig)
+    seen = []
+    for maximum in (3, 5, 1):
+        assert state.use(replace(policy, connections_max=maximum))
+        seen.append(state.connection_limit.value)
+    state.release()
+    assert seen == [3, 5, 1]

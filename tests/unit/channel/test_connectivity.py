@@ -17,6 +17,7 @@ from proxyless.channel.connectivity import (
     Event,
     Failed,
     Lost,
+    Needed,
     Released,
     Requested,
     StartBackoff,
@@ -41,6 +42,7 @@ WAYS: dict[State, tuple[Event, ...]] = {
 }
 EVENTS: tuple[Event, ...] = (
     Requested(200.0),
+    Needed(200.0),
     Connected(),
     Failed(REFUSED, 100.25),
     Lost(GONE),
@@ -55,6 +57,7 @@ MOVES: dict[tuple[State, type[Event]], tuple[State, tuple[Effect, ...]]] = {
     (CONNECTING, Connected): (READY, ()),
     (CONNECTING, Failed): (FAILURE, (StartBackoff(0.75),)),
     (CONNECTING, Released): (SHUTDOWN, (StopConnection(),)),
+    (READY, Needed): (READY, (Connect(20.0),)),
     (READY, Lost): (IDLE, ()),
     (READY, Released): (SHUTDOWN, (StopConnection(),)),
     (FAILURE, BackoffOver): (IDLE, ()),
@@ -184,3 +187,37 @@ def test_reset_while_idle_does_not_shorten_the_next_backoff() -> None:
 def test_invalid_minimum_timeout_is_rejected(timeout_s: float) -> None:
     with pytest.raises(ValueError, match=f"min connect timeout {timeout_s} s is not valid"):
         SubchannelOptions(min_connect_timeout_s=timeout_s)
+
+
+# Further connections (A105). The attempt starts at 200 s, its delay is 1 s.
+FURTHER: dict[State, tuple[Event, ...]] = {
+    IDLE: WAYS[READY],
+    CONNECTING: (*WAYS[READY], Needed(200.0)),
+    FAILURE: (*WAYS[READY], Needed(200.0), Failed(REFUSED, 200.25)),
+}
+# State and further state after the event, and its effects. All other events change nothing.
+FURTHER_MOVES: dict[tuple[State, type[Event]], tuple[State, State, tuple[Effect, ...]]] = {
+    (IDLE, Needed): (READY, CONNECTING, (Connect(20.0),)),
+    (IDLE, Lost): (IDLE, IDLE, ()),
+    (IDLE, Released): (SHUTDOWN, IDLE, (StopConnection(),)),
+    (CONNECTING, Connected): (READY, IDLE, ()),
+    (CONNECTING, Failed): (READY, FAILURE, (StartBackoff(0.0),)),
+    (CONNECTING, Lost): (CONNECTING, IDLE, ()),
+    (CONNECTING, Released): (SHUTDOWN, CONNECTING, (StopConnection(),)),
+    (FAILURE, BackoffOver): (READY, IDLE, ()),
+    (FAILURE, BackoffReset): (READY, IDLE, (CancelBackoff(),)),
+    (FAILURE, Lost): (FAILURE, IDLE, ()),
+    (FAILURE, Released): (SHUTDOWN, FAILURE, (StopConnection(), CancelBackoff())),
+}
+
+
+@pytest.mark.parametrize(("further", "event"), list(product(FURTHER, EVENTS)))
+def test_every_further_state_meets_every_event(further: State, event: Event) -> None:
+    connectivity = connectivity_after(*FURTHER[further])
+    assert (connectivity.state, connectivity.further) == (READY, further)
+    expected = FURTHER_MOVES.get((further, type(event)), (READY, further, ()))
+    if isinstance(event, Failed):
+        event = Failed(REFUSED, 300.0)
+    effects = connectivity.step(event)
+    assert (connectivity.state, connectivity.further, effects) == expected
+    assert connectivity.status == (REFUSED if connectivity.state is FAILURE else OK)

@@ -7,7 +7,9 @@ import pytest
 
 from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode, Trace, hits
 from proxyless.channel.credentials import OnMetadata, Withdraw
+from proxyless.lb.connection_limit import ConnectionLimit
 from proxyless.wire import RequestEncoder
+from proxyless.wire.frames import MAX_CONCURRENT_STREAMS
 from tests.worlds.fake_sockets import feed
 from tests.worlds.health_checks import (
     NOT_SERVING,
@@ -17,7 +19,7 @@ from tests.worlds.health_checks import (
     health_world,
 )
 from tests.worlds.subchannels import CONNECTING, FAILURE, IDLE, READY, lose
-from tests.worlds.wire import goaway
+from tests.worlds.wire import CallRecorder, goaway, settings
 
 WATCH = "/grpc.health.v1.Health/Watch"
 UNIMPLEMENTED = Status(StatusCode.UNIMPLEMENTED, "no such\nmethod")
@@ -283,3 +285,30 @@ async def test_call_credentials_that_have_answered_are_not_withdrawn(world: Heal
     handle.release()
     assert world.streams[0].is_ended
     assert credentials.withdrawn == 0
+
+
+async def test_stream_is_opened_again_on_the_next_connection_when_the_oldest_is_lost(
+    world: HealthWorld,
+) -> None:
+    """A subchannel with several connections stays READY (A105)."""
+    handle, watcher = world.watched()
+    handle.connection_limit, handle.connections_cap = ConnectionLimit(2), 2
+    transport = await world.connect(handle)
+    await world.respond(SERVING)
+    assert watcher.take() == [IDLE, CONNECTING, READY]
+    feed(transport, settings((MAX_CONCURRENT_STREAMS, 1)))
+    calls = [transport.open(world.stream.block, CallRecorder()) for _ in range(2)]
+    await world.settle()
+    second = world.accept()
+    await world.settle()
+    first_stream = world.stream
+    feed(transport, goaway(1))
+    await world.settle()
+    assert handle.transport is second
+    assert first_stream.is_ended
+    assert world.stream is not first_stream
+    assert watcher.take() == [CONNECTING]
+    await world.respond(SERVING)
+    assert watcher.take() == [READY]
+    for call in calls:
+        call.cancel()

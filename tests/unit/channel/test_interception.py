@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,11 +14,18 @@ from proxyless.wire import StreamEnd
 from proxyless.wire.messages import Unpacking
 from tests.worlds.channels import CallObserver, ChannelWorld, FakeSelector
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from proxyless.channel.config_selector import Mirror
+
 ABORT = Status(StatusCode.ABORTED, "on purpose")
 
 
 class Filters:
     """An interception that records its calls."""
+
+    mirrors: Sequence[Mirror] = ()
 
     def __init__(self, delay_s: float = 0.0, abort: Status | None = None) -> None:
         self.delay_s = delay_s

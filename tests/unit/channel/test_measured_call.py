@@ -11,6 +11,7 @@ from proxyless.lb import QUEUE_PICKER, Drop, Fail
 from proxyless.lb.api import PickInfo, PickResult
 from proxyless.lb.attributes import PICK_LABELS
 from proxyless.lb.pickers import FailPicker
+from proxyless.metrics import custom_label
 from proxyless.metrics.instruments import (
     ATTEMPT_DURATION,
     ATTEMPT_RECEIVED,
@@ -18,6 +19,10 @@ from proxyless.metrics.instruments import (
     ATTEMPT_STARTED,
     BACKEND_SERVICE,
     CALL_DURATION,
+    CALL_HEDGES,
+    CALL_RETRIES,
+    CALL_RETRY_DELAY,
+    CALL_TRANSPARENT_RETRIES,
     LOCALITY,
 )
 from proxyless.wire import StreamEnd
@@ -51,6 +56,18 @@ class MeasuredWorld(ChannelWorld):
     @property
     def calls(self) -> list[tuple[str, float]]:
         return [(labels[2], value) for labels, value in self.plugin.values(CALL_DURATION)]
+
+    @property
+    def retries(self) -> list[list[float]]:
+        """Retries, transparent retries and hedges of each RPC that ended and had any."""
+        return [
+            [value for _, value in self.plugin.values(each)]
+            for each in (CALL_RETRIES, CALL_TRANSPARENT_RETRIES, CALL_HEDGES)
+        ]
+
+    @property
+    def retry_delays(self) -> list[float]:
+        return [value for _, value in self.plugin.values(CALL_RETRY_DELAY)]
 
     @property
     def sizes(self) -> list[tuple[float, float]]:
@@ -105,7 +122,7 @@ def test_an_rpc_is_one_attempt_from_its_pick_to_its_end(world: MeasuredWorld) ->
     assert world.attempts == [("OK", 2.0)]
     assert world.sizes == [(7, 6)]
     assert world.calls == [("OK", 2.0)]
-    labels = (NAME, TARGET, "OK", "", "")
+    labels = (NAME, TARGET, "OK", "", "", "")
     assert world.plugin.values(ATTEMPT_DURATION)[0][0] == labels
 
 
@@ -342,6 +359,91 @@ def test_a_failed_pick_of_a_retried_rpc_is_an_attempt_of_its_own() -> None:
     assert len(world.calls) == 1
 
 
+def test_no_retries_are_recorded_when_there_were_none() -> None:
+    world = MeasuredWorld(service_config=RETRY)
+    world.connect()
+    world.call()
+    world.streams[0].respond()
+    assert world.retries == [[], [], []]
+    assert world.retry_delays == []
+
+
+@pytest.mark.spec("A96-01", "A96-04")
+def test_retries_and_their_delay_are_recorded_when_the_rpc_ends() -> None:
+    world = MeasuredWorld(service_config=RETRY)
+    world.connect()
+    world.call()
+    delays_s: list[float] = []
+    for index in range(2):
+        world.streams[index].end(UNAVAILABLE)
+        ended_s = world.clock.now_s()
+        while len(world.streams) == index + 1:
+            world.clock.advance(0.01)
+        delays_s.append(world.clock.now_s() - ended_s)
+        assert world.retries == [[], [], []]
+    world.clock.advance(5.0)
+    world.streams[2].respond()
+    assert world.retries == [[2], [], []]
+    assert world.retry_delays == [pytest.approx(sum(delays_s), abs=0.02)]
+
+
+@pytest.mark.spec("A96-02")
+def test_a_transparent_retry_is_recorded_without_a_delay(world: MeasuredWorld) -> None:
+    world.connect()
+    world.call()
+    world.streams[0].end(UNPROCESSED)
+    world.streams[1].respond()
+    assert world.retries == [[], [1], []]
+    assert world.retry_delays == []
+
+
+@pytest.mark.spec("A96-03")
+def test_hedges_are_recorded_without_the_first_attempt() -> None:
+    world = MeasuredWorld(service_config=HEDGE)
+    world.connect()
+    world.call()
+    world.clock.advance(2.0)
+    assert world.started == 3
+    world.streams[1].respond()
+    assert world.retries == [[], [], [2]]
+    # One attempt was always active.
+    assert world.retry_delays == []
+
+
+@pytest.mark.spec("A96-01")
+def test_retries_are_recorded_once_when_the_rpc_is_cancelled() -> None:
+    world = MeasuredWorld(service_config=RETRY)
+    world.connect()
+    call, _ = world.call()
+    world.streams[0].end(UNAVAILABLE)
+    world.clock.advance(2.0)
+    call.cancel()
+    call.cancel()
+    assert world.retries == [[1], [], []]
+
+
+def test_failed_picks_are_retries_when_they_are_retried() -> None:
+    world = MeasuredWorld(service_config=RETRY)
+    world.connect()
+    world.report(FAILURE, FailPicker(REFUSED))
+    world.call()
+    world.clock.advance(10.0)
+    assert world.retries == [[2], [], []]
+
+
+@pytest.mark.spec("A108-01")
+def test_an_rpc_has_the_custom_label_of_its_start(world: MeasuredWorld) -> None:
+    world.connect()
+    with custom_label("checkout"):
+        world.call()
+    world.call()
+    for stream in world.streams:
+        stream.respond()
+    for instrument in (ATTEMPT_DURATION, CALL_DURATION):
+        labels = [labels[-1] for labels, _ in world.plugin.values(instrument)]
+        assert labels == ["checkout", ""]
+
+
 class LabellingPicker(RecordingPicker):
     """Adds another locality label at each pick."""
 
@@ -370,7 +472,7 @@ def test_an_attempt_has_the_labels_of_its_own_pick() -> None:
     world.streams[1].respond()
     labels = [labels[2:] for labels, _ in world.plugin.values(ATTEMPT_DURATION)]
     # The second pick has no locality label.
-    assert labels == [("UNAVAILABLE", "here", "cluster"), ("OK", "", "cluster")]
+    assert labels == [("UNAVAILABLE", "here", "cluster", ""), ("OK", "", "cluster", "")]
 
 
 def test_an_attempt_that_fails_without_a_stream_has_the_labels_of_its_last_pick(
@@ -380,7 +482,7 @@ def test_an_attempt_that_fails_without_a_stream_has_the_labels_of_its_last_pick(
     world.report(FAILURE, LabellingPicker(Fail(REFUSED), "here"))
     world.call()
     ((labels, _),) = world.plugin.values(ATTEMPT_SENT)
-    assert labels == (NAME, TARGET, "UNAVAILABLE", "here", "cluster")
+    assert labels == (NAME, TARGET, "UNAVAILABLE", "here", "cluster", "")
 
 
 def test_rpcs_do_not_share_pick_labels(world: MeasuredWorld) -> None:

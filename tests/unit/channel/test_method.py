@@ -29,7 +29,7 @@ def test_recorder_gets_whether_the_method_is_registered() -> None:
         method = make_method(PATH, "orders", options, is_registered=is_registered)
         assert method.recorder is not None
         method.recorder.on_attempt_start()
-    assert plugin.counts(ATTEMPT_STARTED) == {("other", TARGET): 1, (PATH[1:], TARGET): 1}
+    assert plugin.counts(ATTEMPT_STARTED) == {("other", TARGET, ""): 1, (PATH[1:], TARGET, ""): 1}
     assert choose_call_type(plugin.metrics) is MeasuredCall
 
 

@@ -1,5 +1,6 @@
 """Unit tests of proxyless.channel.pool."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -7,10 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxyless.base import OK, BackoffPolicy, State, Status, parse_address
+from proxyless.channel.pool import RELEASED_PER_TURN
 from proxyless.channel.subchannel_options import SubchannelOptions
 from proxyless.transport import ClientTls, KeepaliveConfig, PeerCertificate, TransportOptions
 from proxyless.wire import Limits
-from tests.worlds.fake_sockets import FakeSocket, feed
+from tests.worlds.fake_sockets import FakeSocket, feed, turn
 from tests.worlds.subchannels import (
     ADDRESS,
     CONNECTING,
@@ -340,7 +342,9 @@ async def test_later_changes_are_delivered_when_a_listener_raises(
     assert states == [FAILURE, IDLE, CONNECTING]
 
 
-async def test_a_cancelled_watch_leaves_no_timer(world: SubchannelWorld) -> None:
+async def test_a_watch_that_is_cancelled_before_its_delivery_is_not_called(
+    world: SubchannelWorld,
+) -> None:
     handle = world.acquire(options=EXACT)
     await world.failed(handle)
     watcher = Watcher()
@@ -348,9 +352,9 @@ async def test_a_cancelled_watch_leaves_no_timer(world: SubchannelWorld) -> None
     handle.reset_backoff()
     assert world.clock.timers_pending == 1
     cancel()
-    assert world.clock.timers_pending == 0
     await world.settle()
     assert watcher.states == [FAILURE]
+    assert world.clock.timers_pending == 0
 
 
 async def test_connection_is_healthy_without_health_checking(world: SubchannelWorld) -> None:
@@ -460,7 +464,7 @@ async def test_wait_gone_ignores_other_and_held_connections(world: SubchannelWor
     held, released = world.acquire("10.0.0.1:80"), world.acquire("10.0.0.2:80")
     transport = await world.connected(held)
     await world.connected(released)
-    both = world.pool.held_connections()
+    both = list(world.pool.connections)
     assert len(both) == 2
     released.release()
     await world.pool.wait_gone(both)
@@ -476,7 +480,7 @@ async def test_wait_gone_has_a_timeout(
     monkeypatch.setattr("proxyless.channel.pool.CLOSE_TIMEOUT_S", 0.0)
     handle = world.acquire()
     call = start_call(await world.connected(handle))
-    connections = world.pool.held_connections()
+    connections = list(world.pool.connections)
     handle.release()
     await world.pool.wait_gone(connections)
     assert call.end is None
@@ -509,3 +513,41 @@ async def test_connection_is_aborted_when_the_peer_does_not_close_it(
     await world.pool.aclose()
     assert socket.is_closing()
     world.expect_nothing_left()
+
+
+async def test_connections_of_a_channel_are_those_of_its_handles(world: SubchannelWorld) -> None:
+    owner, other = object(), object()
+    own = world.pool.acquire(parse_address("10.0.0.1:80"), EXACT, owner=owner)
+    world.pool.acquire(parse_address("10.0.0.1:80"), EXACT, owner=other)
+    world.pool.acquire(parse_address("10.0.0.2:80"), EXACT, owner=other)
+    assert world.pool.connections_of(owner) == []
+    transport = await world.connected(own)
+    for each in (owner, other):
+        assert [found.transport for found in world.pool.connections_of(each)] == [transport]
+
+
+async def test_wait_released_returns_when_the_last_handle_of_the_channel_is_released(
+    world: SubchannelWorld,
+) -> None:
+    owner = object()
+    first = world.pool.acquire(parse_address("10.0.0.1:80"), EXACT, owner=owner)
+    second = world.pool.acquire(parse_address("10.0.0.1:80"), EXACT, owner=owner)
+    world.pool.acquire(parse_address("10.0.0.1:80"), EXACT, owner=object())
+    waiter = asyncio.create_task(world.pool.wait_released(owner))
+    await world.settle()
+    first.release()
+    await world.settle()
+    assert not waiter.done()
+    second.release()
+    await waiter
+
+
+async def test_many_handles_are_released_in_slices(world: SubchannelWorld) -> None:
+    count = 2 * RELEASED_PER_TURN
+    for number in range(count):
+        world.acquire(f"10.0.{number >> 8}.{number & 255}:80")
+    closing = asyncio.create_task(world.pool.aclose())
+    await turn()
+    assert len(world.pool) == RELEASED_PER_TURN
+    await closing
+    assert len(world.pool) == 0

@@ -304,13 +304,13 @@ async def test_an_attempt_that_fails_although_it_was_cancelled_starts_no_timer(
     world.expect_nothing_left()
 
 
-async def test_a_task_that_is_cancelled_from_outside_leaves_no_socket(
-    world: SubchannelWorld,
-) -> None:
+async def test_no_socket_is_left_when_all_tasks_are_cancelled(world: SubchannelWorld) -> None:
+    """As `asyncio.run` does at its end."""
+    before = asyncio.all_tasks()
     handle, watcher = world.watched()
     call = start_call(await world.connected(handle))
-    (connection,) = world.pool.connections
-    connection.task.cancel()
+    (guard,) = asyncio.all_tasks() - before
+    guard.cancel()
     await world.settle()
     assert not world.pool.connections
     assert (await call).status.details == "connection was abandoned by us"
@@ -369,7 +369,8 @@ async def test_tasks_have_ended_after_release() -> None:
     async with subchannel_world() as world:
         handle = world.acquire()
         await world.request(handle)
-        assert len(asyncio.all_tasks() - before) == 1
+        # The attempt, and the guard of all connections.
+        assert len(asyncio.all_tasks() - before) == 2
         handle.release()
         await world.settle()
         assert asyncio.all_tasks() == before

@@ -46,3 +46,20 @@ def test_view_has_the_reason_why_rpcs_are_not_routed() -> None:
     assert world.channel.view().unroutable is None
     world.channel.on_result(ResolverResult(DOWN))
     assert world.channel.view().unroutable == DOWN
+
+
+def test_view_has_the_time_of_the_oldest_rpc_that_waits() -> None:
+    world = ChannelWorld()
+    assert world.channel.view().longest_wait_s == 0
+    unselected, _ = world.call()
+    world.clock.advance(2.0)
+    world.call()
+    world.clock.advance(1.0)
+    assert world.channel.view().longest_wait_s == 3
+    unselected.cancel()
+    world.connect()
+    world.report(State.CONNECTING, QUEUE_PICKER)
+    world.call()
+    # The second one was sent.
+    world.clock.advance(5.0)
+    assert world.channel.view().longest_wait_s == 5

@@ -11,6 +11,8 @@ import pytest
 from proxyless.base import OK, State, Status, StatusCode
 from proxyless.base.explanation import Explanation
 from proxyless.channel import ChannelView
+from proxyless.channel.call_attempts import Station
+from proxyless.channel.request_buffer import RequestBuffer
 from proxyless.front.channel_api import ChannelApi, attach_rpc, call_here, failed_rpc_of
 from proxyless.front.sync.calls import InactiveRpcError
 from proxyless.wire import StreamEnd
@@ -38,6 +40,10 @@ class FailedCall:
         self._channel = channel
         self._method = type("Method", (), {"path": "/s/m"})
         self._metadata = (("a", "b"),)
+        self._picked = None
+        self._generation = 0
+        self._request = RequestBuffer("identity")
+        self.station = Station.ENDED
 
 
 class Front(ChannelApi[Any, Any, Any, Any]):

@@ -89,6 +89,7 @@ def test_a_value_of_the_wrong_type_raises_type_error(name: str, value: object) -
         ("grpc.default_authority", b"\xff", r"is b'\xff', wanted host or host:port in ASCII"),
         ("grpc.ssl_target_name_override", "", "is '', wanted host or host:port in ASCII"),
         ("grpc.service_config", "{", "is not JSON: "),
+        ("proxyless.flight_recorder_directory", "/no", "is '/no', wanted an existing directory"),
     ],
 )
 def test_an_invalid_value_raises_value_error(name: str, value: object, text: str) -> None:
@@ -157,6 +158,29 @@ def test_an_ignored_option_is_not_logged(
 
 
 # Good values
+
+
+@pytest.mark.spec("A110-01")
+def test_options_of_child_channels_do_not_apply_to_the_channel() -> None:
+    nested = [("grpc.keepalive_time_ms", 20_000)]
+    channel = make(("grpc.child_channel.args", nested))
+    assert not channel.subchannel.transport.keepalive.is_enabled
+    assert channel.by_name["grpc.child_channel.args"] == nested
+
+
+@pytest.mark.parametrize(
+    ("nested", "kind", "text"),
+    [
+        ("keepalive", TypeError, "wanted a list of pairs"),
+        ([("grpc.keepalive_time_ms", "no")], TypeError, "'grpc.keepalive_time_ms' is 'no'"),
+        ([("grpc.keepalive_time_ms",)], ValueError, "wanted a pair of name and value"),
+    ],
+)
+def test_invalid_options_of_child_channels_raise(
+    nested: object, kind: type[Exception], text: str
+) -> None:
+    with pytest.raises(kind, match=text):
+        make(("grpc.child_channel.args", nested))
 
 
 def test_channel_options_have_defaults() -> None:

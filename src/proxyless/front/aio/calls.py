@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import grpc
 import grpc.aio
@@ -27,6 +27,9 @@ from proxyless.front.conversions import (
     to_grpc_code,
 )
 
+if TYPE_CHECKING:
+    from proxyless.channel import Call
+
 DoneCallback = Callable[[Any], None]
 RequestIterator = AsyncIterable[Any] | Iterable[Any]
 
@@ -42,6 +45,11 @@ class _CallApi:
     """The interface of a call, implemented with its outcome."""
 
     _outcome: Outcome
+
+    @property
+    def rpc(self) -> Call:
+        """For `call_route`."""
+        return self._outcome.core
 
     def cancelled(self) -> bool:
         end = self._outcome.end

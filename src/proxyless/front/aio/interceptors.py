@@ -168,6 +168,13 @@ class InterceptedCall:
             return None
         return task.result()
 
+    @property
+    def started(self) -> Any:
+        """For `call_route`: the call, or the exception of an interceptor; None if there is none."""
+        task = self._task
+        is_failed = task.done() and not task.cancelled() and task.exception() is not None
+        return task.exception() if is_failed else self._call
+
     def cancel(self) -> bool:
         return _cancel_call(self._task)
 
@@ -250,7 +257,7 @@ class _InterceptedUnaryResponse(InterceptedCall):
 
     @classmethod
     def _wrap(cls, result: Any, last_call: Any) -> Any:
-        return result if isinstance(result, grpc.aio.Call) else _Response(result)
+        return result if isinstance(result, grpc.aio.Call) else _Response(result, last_call)
 
     def __await__(self) -> Generator[Any, None, Any]:
         call = yield from self._task
@@ -382,8 +389,10 @@ class InterceptedStreamStreamCall(
 class _Response(grpc.aio.UnaryUnaryCall):
     """A call that has ended with the response of an interceptor."""
 
-    def __init__(self, response: Any) -> None:
+    def __init__(self, response: Any, call: Any = None) -> None:
         self._response = response
+        # The call that the interceptor has made, if any.
+        self._call = call
 
     def cancel(self) -> bool:
         return False

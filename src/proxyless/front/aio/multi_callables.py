@@ -84,6 +84,12 @@ class _MultiCallable:
                 pairs = to_metadata(metadata)
             except InvalidMetadataError as error:
                 refusal = UnsendableMetadata(error)
+        own_credentials = None
+        if credentials is not None:
+            if not core.options.is_private:
+                raise grpc.aio.UsageError("Call credentials are only valid on secure channels")
+            own_credentials = core.combine_credentials(to_call_credentials(credentials))
+        # Last: from here on stats plugins trace the call, so nothing may raise.
         call = core.call_type(
             core,
             method,
@@ -93,10 +99,8 @@ class _MultiCallable:
             wait_for_ready,
             encoding,
         )
-        if credentials is not None:
-            if not core.options.is_private:
-                raise grpc.aio.UsageError("Call credentials are only valid on secure channels")
-            call.credentials = core.combine_credentials(to_call_credentials(credentials))
+        if own_credentials is not None:
+            call.credentials = own_credentials
         if refusal is not None:
             call.credentials = refusal
         outcome.core = call

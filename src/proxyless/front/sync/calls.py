@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from proxyless.channel import Call
     from proxyless.wire import StreamEnd
 
 
@@ -112,6 +113,12 @@ class FinishedCall(_CallApi):
         super().__init__(end, head, response)
         self._end = end
         self._head = head
+        # For `call_route`. Copies have none.
+        self.rpc: Call | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = {key: value for key, value in self.__dict__.items() if key != "rpc"}
+        return type(self), self.args, state
 
     def _wait_end(self, timeout_s: float | None = None) -> StreamEnd:
         return self._end
@@ -173,6 +180,11 @@ class _RunningCall(_CallApi):
         if outcome.end is None or outcome.end.status.is_ok:
             return None
         return FailedRpc(outcome.call, outcome.binding.background.call)
+
+    @property
+    def rpc(self) -> Call:
+        """For `call_route`."""
+        return self._outcome.call
 
     def is_active(self) -> bool:
         return self._outcome.end is None

@@ -64,6 +64,10 @@ class _MultiCallable:
                 pairs = to_metadata(metadata)
             except InvalidMetadataError as error:
                 refusal = UnsendableMetadata(error)
+        own_credentials = None
+        if credentials is not None:
+            own_credentials = core.combine_credentials(to_call_credentials(credentials))
+        # Last: from here on stats plugins trace the call, so nothing may raise.
         outcome.call = core.call_type(
             core,
             channel.method(core, self._path),
@@ -73,9 +77,8 @@ class _MultiCallable:
             wait_for_ready,
             encoding,
         )
-        if credentials is not None:
-            own = to_call_credentials(credentials)
-            outcome.call.credentials = core.combine_credentials(own)
+        if own_credentials is not None:
+            outcome.call.credentials = own_credentials
         if outcome.call.credentials is not None:
             outcome.call.credentials = InCallersContext(outcome.call.credentials)
         if refusal is not None:
@@ -99,6 +102,8 @@ class _UnaryRequest(_MultiCallable):
     def _start_with(self, outcome: Outcome, request: Any) -> None:
         message = serialize(self._serializer, request)
         if isinstance(message, Status):
+            # The call is not started; stats plugins record its end.
+            outcome.call.observer.on_end(StreamEnd(message))
             raise InactiveRpcError(StreamEnd(message))
         outcome.request = message
         outcome.binding.background.post(outcome.start)
@@ -251,4 +256,6 @@ def _wait_response(outcome: UnaryOutcome) -> Any:
 
 def _finished(outcome: UnaryOutcome) -> FinishedCall:
     assert outcome.end is not None, "called after _wait_response"
-    return FinishedCall(outcome.end, outcome.head or EMPTY_METADATA, outcome.response)
+    call = FinishedCall(outcome.end, outcome.head or EMPTY_METADATA, outcome.response)
+    call.rpc = outcome.call
+    return call

@@ -1,0 +1,254 @@
+"""Calls of a channel that has a stats plugin which traces them.
+
+Specs: A72 (what is recorded of calls and attempts, and when), A121 (delays; a draft).
+
+A `TracedCall` is a `MeasuredCall` whose meters also call the tracers of their attempts. Tracers are
+started in `__init__`, which runs in the thread and the context of the application.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from proxyless.base import EMPTY_METADATA
+from proxyless.channel.call_delays import CREDENTIALS, RESOLVING
+from proxyless.channel.measured_call import AttemptMeter, MeasuredCall
+from proxyless.channel.request_buffer import RequestBuffer
+from proxyless.metrics.plugins import call_plugin, record_safely
+from proxyless.metrics.tracers import AttemptOrigin, PickedBackend, start_tracers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from proxyless.base import Metadata, Status
+    from proxyless.channel.attempt import CallObserver
+    from proxyless.channel.call_delays import Delay, DelayCause
+    from proxyless.channel.call_owner import CallOwner
+    from proxyless.channel.method import Method
+    from proxyless.lb.api import CallTracker
+    from proxyless.metrics import CallRecorder
+    from proxyless.metrics.tracers import AttemptTracer, CallTracer, DelayTracer
+    from proxyless.runtime import Clock
+    from proxyless.transport import ClientTransport
+    from proxyless.wire import ClientStream, RequestEncoder, StreamEnd
+
+
+class TracedCall(MeasuredCall):
+    """A call that is traced, and so are its attempts."""
+
+    __slots__ = (
+        "_attempts_begun",
+        "_own_metadata",
+        "_tracers",
+        "_transparent_begun",
+        "_unrecorded",
+    )
+
+    def __init__(
+        self,
+        channel: CallOwner,
+        method: Method,
+        observer: CallObserver,
+        *rest: Any,  # noqa: ANN401 - the other arguments of Call
+    ) -> None:
+        started = start_tracers(method.tracings)
+        tracers = tuple([each for each in started if each.is_recording])
+        if tracers:
+            observer = TracedObserver(observer, tracers)
+        super().__init__(channel, method, observer, *rest)
+        self._tracers: Final = tracers
+        # Tracers that only propagate a context.
+        self._unrecorded: Final = tuple([each for each in started if not each.is_recording])
+        if tracers:
+            self._request = TracedRequest(self._request.encoding)
+        # Without what the tracers of an attempt add. Set with the first attempt.
+        self._own_metadata: Metadata | None = None
+        # Transparent retries are counted apart.
+        self._attempts_begun = 0
+        self._transparent_begun = 0
+
+    def start(self) -> None:
+        self._trace_start()
+        super().start()
+
+    def start_unary(self, message: bytes) -> None:
+        self._trace_start()
+        super().start_unary(message)
+
+    def _trace_start(self) -> None:
+        is_in_session = getattr(self.observer, "is_in_session", False)
+        for tracer in self._tracers:
+            record_safely(tracer.on_start, is_in_session)
+
+    # Delays
+
+    def _start_delay(self, kind: str) -> None:
+        super()._start_delay(kind)
+        if self._delay is not None and self._tracers:
+            cause = (kind, self._describe_delay(kind))
+            self._delay.tracers = start_delay_tracers(self._tracers, cause)
+
+    def _describe_delay(self, kind: str) -> str:
+        channel = self._channel
+        if kind == RESOLVING:
+            target = channel.options.metrics.target
+            return channel.describe_wait().details or f"{target} is not resolved yet"
+        waits = "call credentials have no metadata yet"
+        return waits if kind == CREDENTIALS else "HTTP filters delay the RPC"
+
+    def _end_delay(self) -> None:
+        delay = self._delay
+        if delay is not None and delay.kind == RESOLVING and self._channel.config.selector:
+            for tracer in self._tracers:
+                record_safely(tracer.on_resolved)
+        super()._end_delay()
+
+    # Attempts
+
+    def _start_attempt(self) -> AttemptMeter:
+        meter = super()._start_attempt()
+        if isinstance(meter, TracedMeter):
+            origin = self._next_origin()
+            started = (call_plugin(None, each.start_attempt, origin) for each in self._tracers)
+            meter.tracers = tuple(tracer for tracer in started if tracer is not None)
+        return meter
+
+    def _next_origin(self) -> AttemptOrigin:
+        transparent = self._transparent_retries.count
+        is_transparent = transparent > self._transparent_begun
+        self._transparent_begun = transparent
+        if not is_transparent:
+            self._attempts_begun += 1
+        return AttemptOrigin(self._attempts_begun - 1, is_transparent)
+
+    def _new_meter(self) -> AttemptMeter:
+        make_meter = TracedMeter if self._tracers else AttemptMeter
+        return make_meter(self._recorder, self._channel.stack.clock)
+
+    def _open(
+        self, transport: ClientTransport, tracker: CallTracker | None, encoder: RequestEncoder
+    ) -> None:
+        meter = self._unpicked[0]
+        if isinstance(meter, TracedMeter):
+            self._trace_pick(meter)
+        elif self._own_metadata is None:
+            self._propagate(EMPTY_METADATA)
+        super()._open(transport, tracker, encoder)
+
+    def _trace_pick(self, meter: TracedMeter) -> None:
+        assert self._picked is not None, "an attempt is opened after its pick"
+        labels = dict(self._pick_labels)
+        backend = PickedBackend(self._picked.address, labels, self._generation)
+        added = EMPTY_METADATA
+        for tracer in meter.tracers:
+            record_safely(tracer.on_picked, backend, meter.was_delayed)
+            added += call_plugin(EMPTY_METADATA, tracer.metadata)
+        self._propagate(added)
+
+    def _propagate(self, added: Metadata) -> None:
+        """Add metadata of the attempt's tracers, and of those that do not record."""
+        if self._own_metadata is None:
+            self._own_metadata = self._metadata
+        for tracer in self._unrecorded:
+            added += call_plugin(EMPTY_METADATA, tracer.metadata)
+        if not added:
+            return
+        own = self._own_metadata
+        if own:
+            # The application, or an interceptor, may propagate a context of its own.
+            keys = {key for key, _ in added}
+            own = tuple(pair for pair in own if pair[0] not in keys)
+        self._metadata = own + added
+
+    def _drop(self, status: Status) -> None:
+        for tracer in self._tracers:
+            record_safely(tracer.on_drop, status)
+        super()._drop(status)
+
+
+def start_delay_tracers(
+    tracers: Sequence[CallTracer | AttemptTracer], cause: DelayCause
+) -> tuple[DelayTracer, ...]:
+    """The tracers of one delay."""
+    started = (call_plugin(None, each.start_delay, *cause) for each in tracers)
+    return tuple(tracer for tracer in started if tracer is not None)
+
+
+class TracedMeter(AttemptMeter):
+    """A meter that also calls the tracers of its attempt."""
+
+    __slots__ = ("_unpacked_bytes", "message_bytes", "tracers")
+
+    def __init__(self, recorder: CallRecorder, clock: Clock) -> None:
+        super().__init__(recorder, clock)
+        # Set by the call.
+        self.tracers: tuple[AttemptTracer, ...] = ()
+        # Size of the message that is sent next, before it is compressed.
+        self.message_bytes = 0
+        # Size of the received messages, minus their size on the wire.
+        self._unpacked_bytes = 0
+
+    def on_sent(self, size: int, *, is_compressed: bool = False) -> None:
+        super().on_sent(size, is_compressed=is_compressed)
+        if self.ended_s is not None:
+            return
+        sizes = (self.message_bytes, size) if is_compressed else (size, None)
+        for tracer in self.tracers:
+            record_safely(tracer.on_sent, *sizes)
+
+    def on_received(self, size: int) -> None:
+        super().on_received(size)
+        unpacked_bytes = 0 if self.stream is None else self.stream.unpacked_bytes
+        grown, self._unpacked_bytes = unpacked_bytes - self._unpacked_bytes, unpacked_bytes
+        for tracer in self.tracers:
+            record_safely(tracer.on_received, size, size - grown if grown else None)
+
+    def _new_delay(self, cause: DelayCause) -> Delay:
+        delay = super()._new_delay(cause)
+        delay.tracers = start_delay_tracers(self.tracers, cause)
+        return delay
+
+    def end(self, status: Status) -> None:
+        if self.ended_s is None:
+            super().end(status)
+            for tracer in self.tracers:
+                record_safely(tracer.end, status)
+
+
+class TracedRequest(RequestBuffer):
+    """Request messages whose sizes are reported before they are compressed."""
+
+    __slots__ = ()
+
+    def send(self, stream: ClientStream, message: bytes, *, end_stream: bool = False) -> None:
+        # A `MeasuredStream`, except after the end of the RPC.
+        meter = getattr(stream, "meter", None)
+        if meter is not None:
+            meter.message_bytes = len(message)
+        super().send(stream, message, end_stream=end_stream)
+
+
+class TracedObserver:
+    """Ends the tracers of a call with the status that the application gets, after filters."""
+
+    __slots__ = (
+        "_observer",
+        "_tracers",
+        "choose_unpacking",
+        "on_head",
+        "on_message",
+        "on_writable",
+    )
+
+    def __init__(self, observer: CallObserver, tracers: Sequence[CallTracer]) -> None:
+        self._observer: Final = observer
+        self._tracers: Final = tracers
+        self.on_head: Final = observer.on_head
+        self.choose_unpacking: Final = observer.choose_unpacking
+        self.on_message: Final = observer.on_message
+        self.on_writable: Final = observer.on_writable
+
+    def on_end(self, end: StreamEnd) -> None:
+        for tracer in self._tracers:
+            record_safely(tracer.end, end.status)
+        self._observer.on_end(end)
