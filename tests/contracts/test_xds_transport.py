@@ -1,7 +1,7 @@
 """Contract of the transports of the xDS client.
 
 It is checked for the in-memory fake that other tests use, and for gRPC on loopback sockets with a
-grpcio server.
+grpcio server, with an interceptor (A110) and without.
 """
 
 from __future__ import annotations
@@ -20,10 +20,16 @@ import pytest
 from proxyless.assembly import default_policies, default_resolvers
 from proxyless.base import Status, StatusCode
 from proxyless.channel import LoopStack, SubchannelPool
+from proxyless.front.aio.child_streams import InterceptedStreams
 from proxyless.runtime import AsyncioNetwork, LoopClock, VirtualClock, seeded_random
 from proxyless.transport import Connector
 from proxyless.xds.client.codec import ADS_PATH
-from proxyless.xds.grpc_transport import MESSAGE_BYTES_MAX, GrpcTransports
+from proxyless.xds.grpc_transport import (
+    MESSAGE_BYTES_MAX,
+    NO_CHILD_OPTIONS,
+    ChildChannel,
+    GrpcTransports,
+)
 from tests.worlds.transports import until
 from tests.worlds.xds_clients import GONE, FakeXdsTransports, grpcio_tasks, server_config
 
@@ -168,14 +174,14 @@ class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
 class GrpcWorld(XdsTransportWorld):
     """gRPC on loopback."""
 
-    def __init__(self, stack: LoopStack) -> None:
+    def __init__(self, stack: LoopStack, child: ChildChannel = NO_CHILD_OPTIONS) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self._port = probe.getsockname()[1]
         self.handler = Handler()
         self._server: grpc.aio.Server | None = None
         transports = GrpcTransports(
-            stack, policies=default_policies(), resolvers=default_resolvers()
+            stack, policies=default_policies(), resolvers=default_resolvers(), child=child
         )
         self.transport = transports.create(server_config(f"127.0.0.1:{self._port}"))
         self.failures = []
@@ -212,21 +218,37 @@ class GrpcWorld(XdsTransportWorld):
             await until(lambda: not grpcio_tasks(), "grpcio's tasks to end")
 
 
+class ForwardingInterceptor(grpc.aio.StreamStreamClientInterceptor):  # type: ignore[misc]
+    """Changes nothing."""
+
+    async def intercept_stream_stream(
+        self,
+        continuation: Any,  # noqa: ANN401
+        client_call_details: grpc.aio.ClientCallDetails,
+        request_iterator: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        return await continuation(client_call_details, request_iterator)
+
+
 @asynccontextmanager
-async def grpc_world() -> AsyncIterator[GrpcWorld]:
+async def grpc_world(child: ChildChannel = NO_CHILD_OPTIONS) -> AsyncIterator[GrpcWorld]:
     clock, random = LoopClock(asyncio.get_running_loop()), seeded_random(1)
     connector = Connector(clock=clock)
     async with SubchannelPool(connector, clock=clock, random=random) as pool:
         stack = LoopStack(clock, random, AsyncioNetwork(), connector.deadlines, pool)
-        world = GrpcWorld(stack)
+        world = GrpcWorld(stack, child)
         yield world
         await world.stop()
 
 
-@pytest.fixture(params=["fake", "grpc"])
+@pytest.fixture(params=["fake", "grpc", "intercepted"])
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[XdsTransportWorld]:
     if request.param == "fake":
         yield FakeWorld()
+    elif request.param == "intercepted":
+        streams = InterceptedStreams([ForwardingInterceptor()])
+        async with grpc_world(ChildChannel(make_call=streams)) as made:
+            yield made
     else:
         async with grpc_world() as made:
             yield made

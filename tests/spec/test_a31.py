@@ -49,6 +49,7 @@ class Hook:
 class DelayedAbort:
     """Filters that abort the RPC after a delay, before its first pick."""
 
+    mirrors = ()
     delay_s = 2.0
     abort = INTERNAL
 

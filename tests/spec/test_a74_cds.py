@@ -748,11 +748,16 @@ def test_no_variable_guards_atomic_config(monkeypatch: pytest.MonkeyPatch) -> No
     world.settle()
     world.respond_to_all()
     assert waiting.status == OK
-    # The variables that are read belong to A31 (D20), A56 (D1, D3), A62 (D11) and A75.
+    # The variables that are read belong to A31 (D20), A56 (D1, D3), A62 (D11), A75, A105, A113 and
+    # D50.
     assert environment.read <= {
         "GRPC_XDS_DEFAULT_ROUTE_TIMEOUT",
+        "GRPC_XDS_HOLD_CONFIG",
         "GRPC_XDS_PRIORITY_FAILOVER_KEEPS_CONNECTING",
         "GRPC_EXPERIMENTAL_ENABLE_PRIORITY_LB_CHILD_POLICY_CACHE",
         "GRPC_EXPERIMENTAL_PICKFIRST_LB_CONFIG",
+        "GRPC_EXPERIMENTAL_PF_WEIGHTED_SHUFFLING",
+        "GRPC_EXPERIMENTAL_MAX_CONCURRENT_STREAMS_CONNECTION_SCALING",
+        "GRPC_EXPERIMENTAL_XDS_MAX_CONCURRENT_STREAMS_CONNECTION_SCALING",
         "GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT",
     }

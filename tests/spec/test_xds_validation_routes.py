@@ -352,7 +352,7 @@ def test_an_invalid_domain_is_refused(domain: str) -> None:
 
 def test_virtual_host_without_domains_is_refused() -> None:
     message = routes()
-    message.virtual_hosts[0].domains.clear()
+    del message.virtual_hosts[0].domains[:]
     assert decode_routes(message).error == (
         'route configuration "routes": [field:virtual_hosts[0].domains'
         " error:is empty, wanted at least one domain]"

@@ -5,6 +5,8 @@ independent of each other.
 
 stack, view               objects shared by the channels of one loop; read-only queries
 resolver, grpc_transport  resolver of `xds:///` targets; transport of the xDS client
+resolver_options          options of a resolver: channel, environment, bootstrap
+wait_texts                texts about missing resources
 lb, routing               LB policies of xDS; route table and ConfigSelector (A28, A31)
 security                  TLS of clusters, certificates, credentials of control planes (A29)
 config                    XdsDependencyManager and XdsConfig (A74)

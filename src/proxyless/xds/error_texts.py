@@ -7,6 +7,7 @@ operators find this process at their control plane.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
@@ -58,6 +59,11 @@ def name_dns(host: str, port: int) -> str:
 
 def name_server(uri: str) -> str:
     return f"xds server {quote(uri)}"
+
+
+def format_time(unix_s: float) -> str:
+    """Unix time: `2026-11-17 05:48:31 UTC`."""
+    return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def about(subject: str, text: str) -> str:

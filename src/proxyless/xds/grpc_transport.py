@@ -1,7 +1,7 @@
 """gRPC transport of the xDS client: a channel per control plane, a call per stream.
 
 Specs: A27 (keepalive, credentials), A57 (wait-for-ready, connectivity), A65 (tls files),
-A97 (jwt_token_file).
+A97 (jwt_token_file), A110 (child channel options).
 
 Events of a call may come inside a call to the stream, so they are delivered in the next turn of the
 loop, messages one by one as they are requested.
@@ -10,17 +10,20 @@ loop, messages one by one as they are requested.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from proxyless.base import Metadata, State, Status, StatusCode
-from proxyless.channel import Call, Channel, ChannelOptions, SubchannelOptions
+from proxyless.base import EMPTY_METADATA, BackoffPolicy, Metadata, State, Status, StatusCode
+from proxyless.base.frozen import frozen
+from proxyless.channel import Call, Channel, ChannelOptions
+from proxyless.channel.call import probe_peer
 from proxyless.channel.credentials import CombinedCredentials, RefusedCredentials
+from proxyless.metrics import choose_own_plugins
 from proxyless.runtime import IDLE_TIMER, Soon
-from proxyless.transport import ClientTls, KeepaliveConfig, TransportOptions
 from proxyless.wire import Limits
 from proxyless.wire.messages import Unpacking
 from proxyless.xds.bootstrap import INSECURE
+from proxyless.xds.client.retried_stream import CONTROL_PLANE_BACKOFF
 from proxyless.xds.security.server_credentials import GoogleTokens, TokenFile, read_tls
 
 if TYPE_CHECKING:
@@ -28,7 +31,9 @@ if TYPE_CHECKING:
 
     from proxyless.channel import CallCredentials, LoopStack
     from proxyless.lb.api import PolicyRegistry
+    from proxyless.metrics import StatsPlugin
     from proxyless.resolver.registry import ResolverRegistry
+    from proxyless.transport import ClientTls
     from proxyless.wire import StreamEnd
     from proxyless.xds.bootstrap import ServerConfig
     from proxyless.xds.client import StreamListener
@@ -45,21 +50,68 @@ _CLOSED: Final = Status(StatusCode.CANCELLED, "xds transport was closed")
 _RENEWED: Final = Status(StatusCode.UNAVAILABLE, "certificates have changed")
 
 
+class StreamCall(Protocol):
+    """The methods of a call that a stream uses."""
+
+    @property
+    def is_writable(self) -> bool: ...
+    def start(self) -> None: ...
+    def send_message(self, message: bytes, /) -> None: ...
+    def hold(self) -> None: ...
+    def release(self) -> None: ...
+    def cancel(self) -> None: ...
+
+
+class ProbedCall(StreamCall, Protocol):
+    """A call that is not a `Call`."""
+
+    def probe(self, on_answer: Callable[[], None]) -> None: ...
+
+
+@frozen
+class ChildChannel:
+    """What an application gives to channels to control planes (A110)."""
+
+    options: ChannelOptions = field(default_factory=ChannelOptions)
+    plugins: tuple[StatsPlugin, ...] = ()
+    # Creates the calls of streams, by channel, method and observer; None: as channels do.
+    make_call: Callable[[Channel, str, GrpcStream], ProbedCall] | None = None
+
+
+NO_CHILD_OPTIONS: Final = ChildChannel()
+
+
 class GrpcTransports:
     """Factory of gRPC transports for the clients of one loop."""
 
     def __init__(
-        self, stack: LoopStack, *, policies: PolicyRegistry, resolvers: ResolverRegistry
+        self,
+        stack: LoopStack,
+        *,
+        policies: PolicyRegistry,
+        resolvers: ResolverRegistry,
+        child: ChildChannel = NO_CHILD_OPTIONS,
     ) -> None:
         self.clock = stack.clock
         self._stack = stack
         self._policies = policies
         self._resolvers = resolvers
+        self.child = child
+
+    def for_child(self, child: ChildChannel) -> GrpcTransports:
+        """The factory of transports with these options."""
+        return GrpcTransports(
+            self._stack, policies=self._policies, resolvers=self._resolvers, child=child
+        )
 
     def create(self, server: ServerConfig) -> GrpcTransport:
         """Raise ValueError if the target or the credentials are not supported."""
-        self._resolvers.match_target(server.uri)
-        return GrpcTransport(self, server, make_options(server))
+        _, target = self._resolvers.match_target(server.uri)
+        options = make_options(server, self.child.options)
+        if self.child.plugins:
+            metrics = choose_own_plugins(str(target), self.child.plugins)
+            options = replace(options, metrics=metrics)
+        return GrpcTransport(self, server, options)
 
     def open_channel(self, server: ServerConfig, options: ChannelOptions) -> Channel:
         return Channel(
@@ -67,15 +119,28 @@ class GrpcTransports:
         )
 
 
-def make_options(server: ServerConfig) -> ChannelOptions:
-    """Options of the channel to a server, without its certificates."""
-    transport = TransportOptions(
-        limits=Limits(message_bytes_max=MESSAGE_BYTES_MAX),
-        keepalive=KeepaliveConfig(time_s=KEEPALIVE_TIME_S),
-    )
+def make_options(
+    server: ServerConfig, child: ChannelOptions = NO_CHILD_OPTIONS.options
+) -> ChannelOptions:
+    """Options of the channel to a server, without its certificates.
+
+    "Mandatory internal settings … take precedence over user-provided child options" - A110. Limits,
+    keepalive and backoff of the application replace our own, which are defaults.
+    """
+    transport = child.subchannel.transport
+    if transport.limits.message_bytes_max == Limits().message_bytes_max:
+        limits = replace(transport.limits, message_bytes_max=MESSAGE_BYTES_MAX)
+        transport = replace(transport, limits=limits)
+    if not transport.keepalive.is_enabled:
+        keepalive = replace(transport.keepalive, time_s=KEEPALIVE_TIME_S)
+        transport = replace(transport, keepalive=keepalive)
+    backoff = child.subchannel.backoff
+    if backoff == BackoffPolicy():
+        backoff = CONTROL_PLANE_BACKOFF
     is_private = server.channel_creds.type != INSECURE
-    return ChannelOptions(
-        subchannel=SubchannelOptions(transport=transport),
+    return replace(
+        child,
+        subchannel=replace(child.subchannel, transport=transport, backoff=backoff),
         # The bootstrap configures the channel; service configs from DNS are ignored.
         is_resolver_config_used=False,
         # The client itself restarts ended streams.
@@ -102,9 +167,10 @@ class GrpcTransport:
     ) -> None:
         # Fixed at construction.
         self.clock = factory.clock
+        self.make_call = factory.child.make_call
         self._factory = factory
         self._server = server
-        self._options = options
+        self.options = options
         # Made for the first stream, and again when the certificates have changed.
         self._tls: ClientTls | None = None
         self._channel: Channel | None = None
@@ -139,6 +205,13 @@ class GrpcTransport:
         if self._channel is not None:
             self._channel.close(_CLOSED)
 
+    def retry_in_s(self) -> float | None:
+        channel = self._channel
+        if channel is None or channel.state is not State.TRANSIENT_FAILURE:
+            return None
+        found = (each.backoff_left_s for each in channel.stack.pool.subchannels_of(channel))
+        return min((left_s for left_s in found if left_s is not None), default=None)
+
     def on_stream_ended(self, stream: GrpcStream) -> None:
         """Called by the stream."""
         self._streams.pop(stream, None)
@@ -153,9 +226,9 @@ class GrpcTransport:
             return found
         if self._channel is None or found != self._tls:
             previous, self._tls = self._channel, found
-            subchannel = self._options.subchannel
+            subchannel = self.options.subchannel
             transport = replace(subchannel.transport, tls=found)
-            options = replace(self._options, subchannel=replace(subchannel, transport=transport))
+            options = replace(self.options, subchannel=replace(subchannel, transport=transport))
             self._channel = self._factory.open_channel(self._server, options)
             self._channel.watch_state(self._on_state)
             if previous is not None:
@@ -205,7 +278,7 @@ class GrpcStream:
         self._transport = transport
         self._listener: StreamListener | None = listener
         # None if the stream cannot be started.
-        self._call: Call | None = None
+        self._call: StreamCall | None = None
         # Undelivered events.
         self._is_ready_pending = False
         self._is_writable_pending = False
@@ -219,7 +292,12 @@ class GrpcStream:
         self._deliver_soon = Soon(transport.clock, self._deliver)
 
     def start(self, channel: Channel, method_path: str) -> None:
-        self._call = Call(channel, channel.method(method_path), self, wait_for_ready=True)
+        if self._transport.make_call is not None:
+            self._call = self._transport.make_call(channel, method_path, self)
+        else:
+            method = channel.method(method_path, is_registered=True)
+            # No timeout; wait-for-ready.
+            self._call = channel.call_type(channel, method, self, EMPTY_METADATA, None, True)
         self._call.start()
 
     def fail(self, status: Status) -> None:
@@ -244,6 +322,14 @@ class GrpcStream:
             if self._call is not None and not self._messages:
                 self._call.release()
             self._schedule_delivery()
+
+    def probe(self, on_answer: Callable[[], None]) -> None:
+        if self._call is None or self._listener is None:
+            return
+        if isinstance(self._call, Call):
+            probe_peer(self._call, on_answer)
+        else:
+            cast("ProbedCall", self._call).probe(on_answer)
 
     def close(self) -> None:
         if self._listener is not None:

@@ -17,24 +17,35 @@ import os
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from proxyless.base import EMPTY_ATTRIBUTES, Attributes, Status, quote
+from proxyless.base import (
+    EMPTY_ATTRIBUTES,
+    OK,
+    Attributes,
+    Status,
+    StatusCode,
+    one_line,
+    quote,
+)
 from proxyless.base.frozen import frozen
 from proxyless.channel.config_selector import CONFIG_SELECTOR, UNROUTABLE
+from proxyless.metrics import NO_METRICS, Metrics
 from proxyless.resolver import ResolverResult, StaticResolver
 from proxyless.resolver.target import encode_authority
 from proxyless.runtime import Soon
+from proxyless.xds.bootstrap import choose_config_cache
 from proxyless.xds.bootstrap.resource_names import listener_name_for_target
 from proxyless.xds.config.attributes import CLUSTER_SUBSCRIPTIONS, XDS_CLIENT, XDS_CONFIG
-from proxyless.xds.config.dependencies import ConfigTarget, Missing, Plan
 from proxyless.xds.config.dependency_manager import (
     ManagerTools,
     ResourceTypes,
     XdsDependencyManager,
 )
+from proxyless.xds.config.plan import ConfigTarget, Missing, Plan
 from proxyless.xds.error_texts import with_node
+from proxyless.xds.filters.attributes import MIRROR_PREFIX
 from proxyless.xds.parsing import ClusterType, EndpointType, ListenerType, RouteConfigurationType
 from proxyless.xds.routing.cluster_refs import CLUSTER_PREFIX, PLUGIN_PREFIX, ClusterRefs
-from proxyless.xds.routing.route_table import DEFAULT_TIMEOUT_S, RouteTable
+from proxyless.xds.routing.route_table import RouteTable
 from proxyless.xds.routing.selector import SelectorTools, XdsConfigSelector
 
 if TYPE_CHECKING:
@@ -46,16 +57,14 @@ if TYPE_CHECKING:
     from proxyless.xds.client import XdsClient
     from proxyless.xds.client.api import ResourceDump, ServerView
     from proxyless.xds.config import XdsConfig
-    from proxyless.xds.filters.api import FilterRegistry
+    from proxyless.xds.filters import FilterRegistry
+    from proxyless.xds.resolver_options import XdsResolverOptions
 
 LOGGER: Final = logging.getLogger("proxyless.xds.resolver")
 
 SCHEME: Final = "xds"
 CLUSTER_MANAGER: Final = "xds_cluster_manager_experimental"
-# Channel option: whether the ADS stream is shared with other targets. grpcio has none like it.
-SHARED_STREAM_OPTION: Final = "proxyless.xds_shared_stream"
-# Replaces the default of 15 s (D20).
-DEFAULT_TIMEOUT_VARIABLE: Final = "GRPC_XDS_DEFAULT_ROUTE_TIMEOUT"
+WAIT_TEXT_AGE_MAX_S: Final = 1.0
 
 
 @frozen
@@ -87,6 +96,7 @@ class XdsTools:
     types: ResourceTypes
     filters: FilterRegistry
     dns: ResolverFactory
+    metrics: Metrics = NO_METRICS
 
 
 def resource_types(policies: PolicyRegistry, filters: FilterRegistry) -> ResourceTypes:
@@ -105,6 +115,7 @@ class XdsResolver:
         listener: ResolverListener,
         context: ResolverContext,
         tools: XdsTools,
+        options: XdsResolverOptions,
     ) -> None:
         # Fixed at construction.
         self._target = target
@@ -112,6 +123,7 @@ class XdsResolver:
         self._listener = listener
         self._context = context
         self._tools = tools
+        self._options = options
         self._refs = ClusterRefs(self._on_unused)
         # Not None between start and close.
         self._manager: XdsDependencyManager | None = None
@@ -121,6 +133,8 @@ class XdsResolver:
         self._table: RouteTable | None = None
         self._selector: XdsConfigSelector | None = None
         self._error: Status | None = None
+        # The last text about missing resources, and its time.
+        self._wait: tuple[float, Status] = (-inf, OK)
         # Load balancing config of the last result, used again if it is equal.
         self._service_config: Mapping[str, object] = {}
         self._children: Mapping[str, object] = {}
@@ -130,13 +144,19 @@ class XdsResolver:
     # Called by the channel
 
     def start(self) -> None:
-        context, tools = self._context, self._tools
+        context, tools, options = self._context, self._tools, self._options
         manager_tools = ManagerTools(
-            context.clock, self._client.watch, tools.types, tools.dns, context
+            context.clock,
+            self._client.watch,
+            tools.types,
+            tools.dns,
+            context,
+            options.holds_config,
+            tools.metrics,
         )
         self._manager = XdsDependencyManager(self._target, self, manager_tools)
         self._selector_tools = SelectorTools(
-            self._refs, self._manager, tools.filters, context.random, default_timeout_s()
+            self._refs, self._manager, tools.filters, context.random, options.default_timeout_s
         )
 
     def request_reresolution(self) -> None:
@@ -152,6 +172,8 @@ class XdsResolver:
             self._drop_soon.cancel()
             self._manager.close()
             self._manager = None
+            assert self._selector_tools is not None, "they are made together with the manager"
+            self._selector_tools.close()
             self._tools.release(self._client)
 
     def view(self) -> XdsView:
@@ -165,8 +187,36 @@ class XdsResolver:
             self._manager.waits_s(plan),
             self._client.dump(),
             self._client.servers(),
-            default_timeout_s(),
+            self._options.default_timeout_s,
         )
+
+    def describe_wait(self) -> Status:
+        """The first missing resource; the text is at most one second old."""
+        now_s = self._context.clock.now_s()
+        at_s, status = self._wait
+        # Many RPCs may fail at once, and a view of many resources takes long.
+        if now_s - at_s >= WAIT_TEXT_AGE_MAX_S:
+            from proxyless.xds.wait_texts import describe_source  # noqa: PLC0415 - few errors use it
+
+            view = self.view()
+            status = OK
+            if first := next(iter(view.waits_s), None):
+                source = describe_source(first, view.plan, view.resources, view.servers)
+                text = with_node(f"{first}: not here yet{source}", self._target.node_id)
+                status = Status(StatusCode.UNAVAILABLE, text)
+            self._wait = (now_s, status)
+        return status
+
+    def name_command(self, path: str) -> str:
+        target, file = self._target.target, self._target.bootstrap_file
+        if not target:
+            return ""
+        command = f"proxyless explain {one_line(path[1:])} --target {target}"
+        if file:
+            from shlex import quote as quote_for_shell  # noqa: PLC0415 - few errors use it
+
+            command += f" --bootstrap {one_line(quote_for_shell(file))}"
+        return command
 
     # Called by the dependency manager
 
@@ -198,6 +248,7 @@ class XdsResolver:
     def on_error(self, context: str, status: Status, held: XdsConfig | None) -> None:
         if status != self._error:
             LOGGER.warning("%s", status.details)
+            self._context.trace.emit("xds_resolver.error", status=status)
         self._config, self._error = held, status
         self._selector = None
         self._publish()
@@ -252,6 +303,10 @@ class XdsResolver:
     def _child_policy(self, key: str) -> list[Mapping[str, object]]:
         if key.startswith(CLUSTER_PREFIX):
             return [{"cds_experimental": {"cluster": key.removeprefix(CLUSTER_PREFIX)}}]
+        if key.startswith(MIRROR_PREFIX):
+            # The policy subscribes to a dynamic cluster, and the config does not wait for it (D25).
+            cluster = key.removeprefix(MIRROR_PREFIX)
+            return [{"cds_experimental": {"cluster": cluster, "isDynamic": True}}]
         name = key.removeprefix(PLUGIN_PREFIX)
         assert self._config is not None, "references are taken for a config"
         for plugin in self._config.route_config.plugins:
@@ -291,8 +346,11 @@ class XdsResolverFactory:
         self,
         load_bootstrap: Callable[[], Bootstrap | Status],
         tools_of_running_loop: Callable[[], XdsTools],
+        bootstrap_file: str = "",
     ) -> None:
         self._load_bootstrap = load_bootstrap
+        # The file that the application names, for error texts; not one of the environment.
+        self._bootstrap_file = bootstrap_file
         self._tools_of_running_loop = tools_of_running_loop
 
     def create(
@@ -312,10 +370,16 @@ class XdsResolverFactory:
             name.resource_name,
             authority if isinstance(authority, str) else name.data_plane_authority,
             bootstrap.node.id,
+            str(target),
+            self._bootstrap_file,
         )
-        shared = context.options.get(SHARED_STREAM_OPTION)
-        client = tools.acquire(bootstrap, str(target), None if shared is None else bool(shared))
-        return XdsResolver(config_target, client, listener, context, tools)
+        # The import is that of the first xDS channel.
+        from proxyless.xds.resolver_options import read_resolver_options  # noqa: PLC0415
+
+        options = read_resolver_options(context.options, bootstrap)
+        bootstrap = choose_config_cache(bootstrap, context.options, os.environ)
+        client = tools.acquire(bootstrap, str(target), options.is_stream_shared)
+        return XdsResolver(config_target, client, listener, context, tools, options)
 
     def default_authority(self, target: Target) -> str:
         if not target.name or target.name.endswith("/"):
@@ -323,17 +387,3 @@ class XdsResolverFactory:
                 f"target {str(target)!r} has no name: wanted xds:///name that does not end in '/'"
             )
         return encode_authority(target.name)
-
-
-def default_timeout_s() -> float:
-    """Timeout of routes that set none (D20)."""
-    text = os.environ.get(DEFAULT_TIMEOUT_VARIABLE, "")
-    try:
-        seconds = float(text.removesuffix("s")) if text else DEFAULT_TIMEOUT_S
-    except ValueError:
-        seconds = -1.0
-    if 0 <= seconds < inf:
-        return seconds
-    expected = "a time in seconds, such as 0 or 2.5s"
-    LOGGER.warning("%s is %r, wanted %s: it is ignored", DEFAULT_TIMEOUT_VARIABLE, text, expected)
-    return DEFAULT_TIMEOUT_S

@@ -10,28 +10,62 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from proxyless.metrics import NO_METRICS, Metrics
+from proxyless.xds.bootstrap.bootstrap import FILE_SCHEME
 from proxyless.xds.client import Tools, XdsClientOptions, XdsClients
 from proxyless.xds.grpc_transport import GrpcTransports
 from proxyless.xds.resolver import XdsTools, resource_types
 from proxyless.xds.security.certificates import CertificateStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from proxyless.channel import LoopStack
     from proxyless.lb import PolicyRegistry
     from proxyless.resolver import ResolverFactory, ResolverRegistry
+    from proxyless.xds.bootstrap import ServerConfig
+    from proxyless.xds.client import Transport
+    from proxyless.xds.client.transport import TransportFactory
     from proxyless.xds.filters import FilterRegistry
+    from proxyless.xds.grpc_transport import ChildChannel
+
+
+class SchemeTransports:
+    """Factory of gRPC transports, and of those to files, which are made when one is used."""
+
+    def __init__(
+        self, transports: GrpcTransports, file_transports: Callable[[], TransportFactory] | None
+    ) -> None:
+        self._transports = transports
+        self._file_transports = file_transports
+
+    def for_child(self, child: ChildChannel) -> SchemeTransports:
+        """The factory of transports with these options of channels to control planes."""
+        return SchemeTransports(self._transports.for_child(child), self._file_transports)
+
+    def create(self, server: ServerConfig) -> Transport:
+        """Raise ValueError if the target or the credentials are not supported."""
+        if server.uri.startswith(FILE_SCHEME) and self._file_transports is not None:
+            return self._file_transports().create(server)
+        return self._transports.create(server)
 
 
 class XdsStack:
     """Pool of xDS clients and store of certificates of one loop."""
 
     def __init__(
-        self, stack: LoopStack, *, policies: PolicyRegistry, resolvers: ResolverRegistry
+        self,
+        stack: LoopStack,
+        *,
+        policies: PolicyRegistry,
+        resolvers: ResolverRegistry,
+        file_transports: Callable[[], TransportFactory] | None = None,
     ) -> None:
         """The registries are those of the channels to control planes."""
-        transports = GrpcTransports(stack, policies=policies, resolvers=resolvers)
+        over_grpc = GrpcTransports(stack, policies=policies, resolvers=resolvers)
+        transports = SchemeTransports(over_grpc, file_transports)
         tools = Tools(stack.clock, stack.random, stack.trace)
         options = XdsClientOptions.from_environment(os.environ)
+        self._transports = transports
         self.clients = XdsClients(transports, tools, options)
         # Owner of the stack: the copy in the child of a fork must not be used.
         self.process_id = os.getpid()
@@ -43,11 +77,15 @@ class XdsStack:
         filters: FilterRegistry,
         dns: ResolverFactory,
         metrics: Metrics = NO_METRICS,
+        child: ChildChannel | None = None,
         *,
         has_own_registries: bool = False,
     ) -> XdsTools:
         """Tools for resolvers of channels with these registries."""
         registries = (policies, filters) if has_own_registries else None
-        acquire = partial(self.clients.acquire, registries=registries, metrics=metrics)
+        transports = None if child is None else self._transports.for_child(child)
+        acquire = partial(
+            self.clients.acquire, registries=registries, metrics=metrics, transports=transports
+        )
         types = resource_types(policies, filters)
-        return XdsTools(acquire, self.clients.release, types, filters, dns)
+        return XdsTools(acquire, self.clients.release, types, filters, dns, metrics)

@@ -41,13 +41,13 @@ class Client:
 class FactoryWorld:
     """A factory, the number of its clients, and the results of its resolvers."""
 
-    def __init__(self, bootstrap: Bootstrap | Status = BOOTSTRAP) -> None:
+    def __init__(self, bootstrap: Bootstrap | Status = BOOTSTRAP, bootstrap_file: str = "") -> None:
         self.clock = VirtualClock()
         self.client = Client(self.clock)
         self.acquired: list[str] = []
         self.released = 0
         self.results: list[ResolverResult] = []
-        self.factory = XdsResolverFactory(lambda: bootstrap, self._tools)
+        self.factory = XdsResolverFactory(lambda: bootstrap, self._tools, bootstrap_file)
 
     def _tools(self) -> XdsTools:
         return XdsTools(self._acquire, self._release, TYPES, FilterRegistry(), FakeDns())
@@ -125,6 +125,17 @@ def test_client_is_acquired_for_the_target_and_released_once() -> None:
     resolver.close()
     assert world.released == 1
     assert world.client.watches.names(LDS) == set()
+
+
+@pytest.mark.parametrize(
+    ("file", "option"),
+    [("", ""), ("mesh.json", " --bootstrap mesh.json"), ("a b", " --bootstrap 'a b'")],
+)
+def test_next_command_names_the_file_when_the_application_does(file: str, option: str) -> None:
+    resolver = FactoryWorld(bootstrap_file=file).create()
+    assert isinstance(resolver, XdsResolver)
+    command = resolver.name_command("/shop.Orders/Get")
+    assert command == f"proxyless explain shop.Orders/Get --target xds:///api{option}"
 
 
 @pytest.mark.parametrize(("default_authority", "is_found"), [(None, False), ("other", True)])

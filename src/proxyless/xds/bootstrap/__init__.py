@@ -5,6 +5,7 @@ resource_names  names of resources, old style and xdstp (A47), and the servers o
 """
 
 from proxyless.xds.bootstrap.bootstrap import (
+    DELTA,
     FAIL_ON_DATA_ERRORS,
     IGNORE_RESOURCE_DELETION,
     INSECURE,
@@ -15,13 +16,16 @@ from proxyless.xds.bootstrap.bootstrap import (
     CallCreds,
     CertificateProviderConfig,
     ChannelCreds,
+    ConfigCacheConfig,
     Node,
     ServerConfig,
     TlsConfig,
+    choose_config_cache,
     load_bootstrap,
 )
 
 __all__ = [
+    "DELTA",
     "FAIL_ON_DATA_ERRORS",
     "IGNORE_RESOURCE_DELETION",
     "INSECURE",
@@ -32,8 +36,10 @@ __all__ = [
     "CallCreds",
     "CertificateProviderConfig",
     "ChannelCreds",
+    "ConfigCacheConfig",
     "Node",
     "ServerConfig",
     "TlsConfig",
+    "choose_config_cache",
     "load_bootstrap",
 ]

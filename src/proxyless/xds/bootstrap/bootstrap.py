@@ -10,13 +10,13 @@ that a file may be newer than its clients. Configs of certificate providers are 
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
 from proxyless.base import Locality, Status, StatusCode, ValidationErrors
 from proxyless.base.frozen import frozen
-from proxyless.base.json_fields import BOOLEAN, LIST, POSITIVE_DURATION, JsonObject
+from proxyless.base.json_fields import BOOLEAN, DURATION, LIST, POSITIVE_DURATION, JsonObject
 from proxyless.resolver.target import encode_authority
 
 FILE_VARIABLE: Final = "GRPC_XDS_BOOTSTRAP"
@@ -33,6 +33,8 @@ IGNORE_RESOURCE_DELETION: Final = "ignore_resource_deletion"
 FAIL_ON_DATA_ERRORS: Final = "fail_on_data_errors"
 RESOURCE_TIMER_IS_TRANSIENT_ERROR: Final = "resource_timer_is_transient_error"
 TRUSTED_XDS_SERVER: Final = "trusted_xds_server"
+# Our own: the incremental variant of the protocol.
+DELTA: Final = "delta"
 # Features that have an effect. "xds_v3" has none: there is no other version any more.
 KNOWN_FEATURES: Final = frozenset(
     {
@@ -40,8 +42,12 @@ KNOWN_FEATURES: Final = frozenset(
         FAIL_ON_DATA_ERRORS,
         RESOURCE_TIMER_IS_TRANSIENT_ERROR,
         TRUSTED_XDS_SERVER,
+        DELTA,
     }
 )
+
+# Scheme of servers that are files. They need no credentials.
+FILE_SCHEME: Final = "file:"
 
 INSECURE: Final = "insecure"
 TLS: Final = "tls"
@@ -53,6 +59,12 @@ JWT_TOKEN_FILE: Final = "jwt_token_file"
 REFRESH_INTERVAL_S: Final = 600.0
 # Files are not read more often than that; grpcio has the same bound.
 REFRESH_INTERVAL_MIN_S: Final = 1.0
+
+# Directory of the config cache.
+CACHE_OPTION: Final = "proxyless.config_cache"
+CACHE_VARIABLE: Final = "GRPC_XDS_CONFIG_CACHE"
+# A day: addresses in an older config may belong to other services by now.
+CONFIG_CACHE_MAX_AGE_S: Final = 86_400.0
 
 LISTENER_TYPE: Final = "envoy.config.listener.v3.Listener"
 # "Defaults to "%s"" - A47
@@ -104,7 +116,8 @@ class CallCreds:
 class ServerConfig:
     """One control plane. Equal configs share a stream (A47)."""
 
-    # A gRPC target: `host:port`, `dns:///host:port`, `unix:///path`.
+    # A gRPC target, `host:port`, `dns:///host:port`, `unix:///path`; or `file:///path`: resources
+    # are read from files (`controlplane.file_transport`).
     uri: str
     channel_creds: ChannelCreds
     call_creds: tuple[CallCreds, ...] = ()
@@ -136,6 +149,14 @@ class CertificateProviderConfig:
     config: Mapping[str, object] = field(default_factory=_no_entries, hash=False)
 
 
+@frozen
+class ConfigCacheConfig:
+    """Directory in which accepted resources are saved, and the age after which they are ignored."""
+
+    directory: str
+    max_age_s: float = CONFIG_CACHE_MAX_AGE_S
+
+
 @frozen(kw_only=True)
 class Bootstrap:
     """Bootstrap configuration."""
@@ -150,6 +171,10 @@ class Bootstrap:
     certificate_providers: Mapping[str, CertificateProviderConfig] = field(
         default_factory=_no_entries, hash=False
     )
+    # Timeout of routes that set none; None: that of A31 (D20). Other clients ignore the field.
+    default_route_timeout_s: float | None = None
+    # None: resources are not saved. Other clients ignore the field.
+    config_cache: ConfigCacheConfig | None = None
 
     @property
     def has_trusted_server(self) -> bool:
@@ -186,7 +211,7 @@ def load_bootstrap(
     return Status(
         StatusCode.UNAVAILABLE,
         f"xds bootstrap is missing: wanted {FILE_VARIABLE} with the path of a file, "
-        f"{INLINE_VARIABLE} with JSON, or the argument bootstrap=",
+        f"{INLINE_VARIABLE} with JSON, or the argument bootstrap=; see: proxyless init DIR",
     )
 
 
@@ -224,6 +249,22 @@ def _reject(source: str, what: str) -> Status:
     return Status(StatusCode.UNAVAILABLE, f"xds bootstrap: {source}: {what}")
 
 
+def choose_config_cache(
+    bootstrap: Bootstrap, options: Mapping[str, object], environ: Mapping[str, str]
+) -> Bootstrap:
+    """The bootstrap with the config cache of the channel or the environment, if either has one.
+
+    An empty text turns off the cache of the bootstrap.
+    """
+    directory = options.get(CACHE_OPTION, environ.get(CACHE_VARIABLE))
+    if not isinstance(directory, str):
+        return bootstrap
+    before = bootstrap.config_cache
+    max_age_s = CONFIG_CACHE_MAX_AGE_S if before is None else before.max_age_s
+    chosen = ConfigCacheConfig(directory, max_age_s) if directory else None
+    return replace(bootstrap, config_cache=chosen)
+
+
 def parse_bootstrap(document: object, errors: ValidationErrors) -> Bootstrap:
     """Parse a JSON value. The result is valid only if no error was added."""
     root = JsonObject(document, errors)
@@ -247,7 +288,19 @@ def parse_bootstrap(document: object, errors: ValidationErrors) -> Bootstrap:
         authorities=MappingProxyType(authorities),
         client_default_listener_resource_name_template=template or DEFAULT_TEMPLATE,
         certificate_providers=MappingProxyType(providers),
+        default_route_timeout_s=root.nested("proxyless", _parse_default_route_timeout),
+        config_cache=root.nested("proxyless", _parse_config_cache),
     )
+
+
+def _parse_default_route_timeout(own: JsonObject) -> float | None:
+    return own.read("default_route_timeout", DURATION)
+
+
+def _parse_config_cache(own: JsonObject) -> ConfigCacheConfig | None:
+    directory = own.text("config_cache")
+    max_age_s = own.read_or("config_cache_max_age", POSITIVE_DURATION, CONFIG_CACHE_MAX_AGE_S)
+    return ConfigCacheConfig(directory, max_age_s) if directory else None
 
 
 def _parse_node(node: JsonObject) -> Node:
@@ -282,6 +335,9 @@ def _parse_server(server: JsonObject) -> ServerConfig:
 
 def _parse_channel_creds(server: JsonObject) -> ChannelCreds:
     """Parse the first credentials of a supported type; of the others, only the type is checked."""
+    is_file = str(server.get("server_uri")).startswith(FILE_SCHEME)
+    if is_file and not server.has("channel_creds"):
+        return ChannelCreds(INSECURE)
     chosen: ChannelCreds | None = None
     types: list[str] = []
     for creds in server.objects("channel_creds", CREDS_MAX):

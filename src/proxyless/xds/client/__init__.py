@@ -4,12 +4,15 @@ Imports point only downward in this list (import-linter, "xds-client-layers").
 
 pool            XdsClients: the clients of one loop, by target
 client          XdsClient: registry of watchers
-connection      ADS connection to one server; resource timers
+last_good       saved resources of an earlier process, used until the control plane answers
+config_store    file of saved resources; config_file: its format
+connection      ADS connection to one server
 lrs, metrics    load reports; instruments of one client
 response        decision about one response (pure)
-ads             requests of one ADS stream (pure)
+ads, delta      requests of one ADS stream, by variant of the protocol (pure)
 authorities     authorities: servers in use, entries of watched resources (pure)
 load_counters   load of clusters and localities (pure)
+resource_timers timers of resources that were requested and have not come
 retried_stream  stream that is retried with backoff
 cache           state of a watched resource, decoded-resource cache (pure)
 codec           messages on the wire; the only module with protobuf

@@ -8,14 +8,14 @@ are gathered, and taken once per turn of the loop.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from proxyless.base import one_line
 from proxyless.base.frozen import frozen
-from proxyless.xds.client.codec import DiscoveryRequest
+from proxyless.xds.client import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from proxyless.xds.bootstrap import Node
 
@@ -27,12 +27,76 @@ NACK_TEXT_MAX: Final = 16_384
 class Change:
     """A request, and the names that are in it for the first time on this stream."""
 
-    request: DiscoveryRequest
+    request: codec.AnyRequest
     added: Sequence[str]
 
 
+class Answer(Protocol):
+    """Result of a response that an ACK, or with an error a NACK, reports to the server."""
+
+    @property
+    def type_url(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def nonce(self) -> str: ...
+    @property
+    def error(self) -> str: ...
+    @property
+    def is_used(self) -> bool:
+        """Whether a resource of the response is used, so its version counts."""
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Incremental: versions of the used resources, by name; empty for one that is removed."""
+
+
+class AdsVariant(Protocol):
+    """Variant of the ADS protocol, with the subscriptions at one server and its stream."""
+
+    path: ClassVar[str]
+
+    def encode(self, request: Any) -> bytes: ...  # noqa: ANN401 - a request of this variant
+    def decode(self, serialized: bytes) -> codec.DiscoveryResponse | None: ...
+    def decode_in_steps(
+        self, serialized: bytes
+    ) -> Generator[int, None, codec.DiscoveryResponse | None]: ...
+
+    def subscribe(self, type_url: str, name: str) -> None: ...
+    def unsubscribe(self, type_url: str, name: str) -> None: ...
+    @property
+    def subscriptions(self) -> Iterable[tuple[str, str]]:
+        """Type URL and name of each subscribed resource."""
+
+    def open_stream(self, is_held: Callable[[str, str], bool]) -> None:
+        """Start a stream. `is_held`: whether the resource that this server sent is in use."""
+
+    def close_stream(self) -> None:
+        """End the stream; changes are kept for the next one."""
+
+    def take_changes(self) -> list[Change]:
+        """Requests with all changes; none without a stream."""
+
+    def is_expected(self, type_url: str) -> bool:
+        """Whether this type was requested on this stream."""
+
+    def answer(self, answer: Answer) -> codec.AnyRequest:
+        """ACK or NACK a response."""
+
+    def answer_later(self, answer: Answer) -> None:
+        """Like `answer`, with the next changes. Replaces an answer that was not taken."""
+
+    def accept(self, answer: Answer) -> None:
+        """Accept versions without an answer: the stream of the response has ended."""
+
+
 class AdsState:
-    """Subscriptions at one server, and the state of its current stream."""
+    """State-of-the-world variant (`AdsVariant`)."""
+
+    path: ClassVar[str] = codec.ADS_PATH
+    encode = staticmethod(codec.encode_request)
+    decode = staticmethod(codec.decode_response)
+    decode_in_steps = staticmethod(codec.decode_response_in_steps)
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -78,12 +142,11 @@ class AdsState:
 
     @property
     def subscriptions(self) -> Iterable[tuple[str, str]]:
-        """Type URL and name of each subscribed resource."""
         return [(type_url, name) for type_url in self._names for name in self._names[type_url]]
 
     # The stream
 
-    def open_stream(self) -> None:
+    def open_stream(self, is_held: Callable[[str, str], bool] | None = None) -> None:
         self._is_open = True
         self._is_node_sent = False
         self._nonces = {}
@@ -92,11 +155,9 @@ class AdsState:
         self._added = {type_url: list(names) for type_url, names in self._names.items()}
 
     def close_stream(self) -> None:
-        """End the stream; changes are kept for the next one."""
         self._is_open = False
 
     def take_changes(self) -> list[Change]:
-        """Requests with all changes; none without a stream."""
         if not self._is_open or not self._changed:
             return []
         changed, self._changed = self._changed, {}
@@ -112,36 +173,28 @@ class AdsState:
         return changes
 
     def is_expected(self, type_url: str) -> bool:
-        """Whether this type was requested on this stream."""
         return type_url in self._nonces
 
-    def answer(
-        self, type_url: str, *, version: str, nonce: str, error: str = "", is_used: bool = True
-    ) -> DiscoveryRequest:
-        """ACK or NACK a response. `is_used`: a resource in it is used, so its version counts."""
-        self._nonces[type_url] = nonce
-        if is_used:
-            self._versions[type_url] = version
-        return self._request(type_url, error)
+    def answer(self, answer: Answer) -> codec.DiscoveryRequest:
+        self._nonces[answer.type_url] = answer.nonce
+        if answer.is_used:
+            self._versions[answer.type_url] = answer.version
+        return self._request(answer.type_url, answer.error)
 
-    def set_version(self, type_url: str, version: str) -> None:
-        """Accept a version without an answer: its stream has ended."""
-        self._versions[type_url] = version
+    def accept(self, answer: Answer) -> None:
+        if answer.is_used:
+            self._versions[answer.type_url] = answer.version
 
-    def answer_later(
-        self, type_url: str, *, version: str, nonce: str, error: str = "", is_used: bool = True
-    ) -> None:
-        """Like `answer`, with the next changes. Replaces an answer that was not taken."""
-        self._nonces[type_url] = nonce
-        if is_used:
-            self._versions[type_url] = version
-        self._errors[type_url] = error
-        self._changed[type_url] = None
+    def answer_later(self, answer: Answer) -> None:
+        self._nonces[answer.type_url] = answer.nonce
+        self.accept(answer)
+        self._errors[answer.type_url] = answer.error
+        self._changed[answer.type_url] = None
 
-    def _request(self, type_url: str, error: str = "") -> DiscoveryRequest:
+    def _request(self, type_url: str, error: str = "") -> codec.DiscoveryRequest:
         # "only on the first request of each stream" (A27-05)
         node, self._is_node_sent = None if self._is_node_sent else self._node, True
-        return DiscoveryRequest(
+        return codec.DiscoveryRequest(
             type_url,
             self.names(type_url),
             version=self._versions.get(type_url, ""),

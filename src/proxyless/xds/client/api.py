@@ -12,12 +12,12 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, runtime_checkable
 
+from proxyless.base import Status
 from proxyless.base.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-    from proxyless.base import Status
     from proxyless.xds.bootstrap import Bootstrap, ServerConfig
 
 T = TypeVar("T")
@@ -39,6 +39,14 @@ class DecodeContext:
 
     server: ServerConfig
     bootstrap: Bootstrap
+
+
+@frozen
+class NoAnswer(Status):
+    """Status of a resource whose servers are unreachable, or silent since they were asked (D50).
+
+    Nothing is known about the resource: a watcher that has a working config may keep it.
+    """
 
 
 @frozen
@@ -83,7 +91,8 @@ class ResourceWatcher(Protocol[T_contra]):
     def on_resource(self, resource: T_contra | Status) -> None:
         """Use this resource; or, with a status, stop using the one before. Ends an ambient error.
 
-        NOT_FOUND: the resource does not exist. Any other status: it could not be obtained yet.
+        NOT_FOUND: the resource does not exist. Any other status: it could not be obtained yet. A
+        `NoAnswer`, with either code: no server has answered.
         """
 
     def on_ambient_error(self, status: Status) -> None:
@@ -118,6 +127,8 @@ class ResourceDump:
     # Version and time of the rejected response; empty and 0 if the last one was accepted.
     failed_version: str
     failed_s: float = 0.0
+    # Unix time at which an earlier process saved the resource in use; None if it was received.
+    saved_s: float | None = None
 
 
 @frozen
@@ -129,7 +140,7 @@ class ServerView:
     status: Status
     # Whether the stream has a connection.
     is_stream_ready: bool
-    # Time until the next stream; None if none is scheduled.
+    # Time until the next stream or attempt to connect; None if it is unknown.
     retry_in_s: float | None
     # Remaining time of the resource timers, by type URL and name.
     waits: Mapping[tuple[str, str], float]

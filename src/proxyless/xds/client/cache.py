@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from proxyless.base import OK, Status, StatusCode
 from proxyless.base.frozen import frozen
-from proxyless.xds.client.api import ResourceDump, ResourceStatus, ResourceType
+from proxyless.xds.client.api import NoAnswer, ResourceDump, ResourceStatus, ResourceType
 from proxyless.xds.client.notifications import (
     AmbientErrorNotification,
     Notification,
@@ -43,6 +43,7 @@ class Entry:
         "failed_version",
         "key",
         "name",
+        "saved_s",
         "serialized",
         "status",
         "type",
@@ -66,6 +67,8 @@ class Entry:
         self.failed_version = ""
         self.failed_s = 0.0
         self.updated_s = 0.0
+        # Unix time at which an earlier process saved the resource in use; None if it was received.
+        self.saved_s: float | None = None
         # Errors of the data and of the connection; OK if there is none.
         self._data_error = OK
         self._outage = OK
@@ -80,7 +83,13 @@ class Entry:
     @property
     def is_answered(self) -> bool:
         """Whether there is a resource, or it does not exist: "cached" in the words of A71."""
-        return self.has_resource or self.status is ResourceStatus.DOES_NOT_EXIST
+        is_received = self.has_resource and self.saved_s is None
+        return is_received or self.status is ResourceStatus.DOES_NOT_EXIST
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the control plane has answered, or had the time for it."""
+        return self.status is not ResourceStatus.REQUESTED
 
     def initial_notifications(self) -> list[Notification]:
         if self._value is _NOTHING:
@@ -100,7 +109,7 @@ class Entry:
         A large one is published in any case: comparing it would take longer than a turn may.
         """
         self.serialized, self.version, self.updated_s = serialized, version, now_s
-        self.status = ResourceStatus.ACKED
+        self.status, self.saved_s = ResourceStatus.ACKED, None
         self.failed_version, self.failed_s = "", 0.0
         self._data_error = self._outage = OK
         if len(serialized) <= COMPARED_BYTES_MAX and resource == self._value:
@@ -125,16 +134,26 @@ class Entry:
         is_about_data = error.code in (StatusCode.NOT_FOUND, StatusCode.PERMISSION_DENIED)
         return self._on_data_error(error, drops=drops and is_about_data)
 
+    def on_saved(
+        self, resource: object, serialized: bytes, version: str, saved_s: float
+    ) -> Notification | None:
+        """Use a resource that an earlier process saved, until there is an answer."""
+        self.serialized, self.version, self.saved_s = serialized, version, saved_s
+        return self._set_value(resource)
+
     def on_timeout(self, error: Status) -> Notification | None:
+        if self.saved_s is not None and isinstance(error, NoAnswer):
+            return self.on_outage(error)
         does_not_exist = error.code is StatusCode.NOT_FOUND
         self.status = ResourceStatus.DOES_NOT_EXIST if does_not_exist else ResourceStatus.TIMEOUT
-        return self._on_data_error(error, drops=False)
+        # A server that answers is right about a resource that only an earlier process has seen.
+        return self._on_data_error(error, drops=does_not_exist and self.saved_s is not None)
 
     def _on_data_error(self, error: Status, *, drops: bool) -> Notification | None:
         self._data_error = error
         if self.has_resource and not drops:
             return self._set_ambient(error)
-        self.serialized, self.version = b"", ""
+        self.serialized, self.version, self.saved_s = b"", "", None
         return self._set_value(error)
 
     # Events of the connection to the server
@@ -150,11 +169,15 @@ class Entry:
 
     def on_reachable(self) -> Notification | None:
         """The server sent a response, perhaps without this resource."""
-        if self._outage.is_ok:
+        is_silence = isinstance(self._data_error, NoAnswer)
+        if self._outage.is_ok and not is_silence:
             return None
         self._outage = OK
         if self.has_resource:
             return self._set_ambient(self._data_error)
+        if is_silence:
+            # The timer fired on a silent stream; now that the server answers, it starts again.
+            self._data_error, self.status = OK, ResourceStatus.REQUESTED
         if self._data_error.is_ok:
             # No notification: the resource will come, or its timer will fire.
             self._value = _NOTHING
@@ -187,6 +210,7 @@ class Entry:
             error,
             self.failed_version,
             self.failed_s,
+            self.saved_s,
         )
 
 
@@ -223,6 +247,10 @@ class DecodedResourceCache:
 
     def find(self, serialized: bytes) -> CachedResource | None:
         return self._by_bytes.get(serialized) or self._unwatched_before.get(serialized)
+
+    def bytes_of(self, name: str) -> bytes | None:
+        """The latest bytes of a watched resource."""
+        return self._bytes_of.get(name)
 
     def put(self, serialized: bytes, resource: CachedResource) -> None:
         if resource.entry is None:

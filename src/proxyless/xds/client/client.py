@@ -17,6 +17,7 @@ from proxyless.xds.bootstrap.resource_names import servers_of
 from proxyless.xds.client.api import (
     Cancel,
     DecodeContext,
+    NoAnswer,
     ResourceDump,
     ResourceStatus,
     ResourceType,
@@ -27,7 +28,6 @@ from proxyless.xds.client.api import (
 from proxyless.xds.client.authorities import AuthorityServers, canonicalize_name
 from proxyless.xds.client.cache import Entry
 from proxyless.xds.client.connection import Connection
-from proxyless.xds.client.lrs import LoadReporting
 from proxyless.xds.client.metrics import ClientMetrics
 from proxyless.xds.client.notifications import (
     LOGGER,
@@ -45,12 +45,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from proxyless.xds.bootstrap import Bootstrap, ServerConfig
+    from proxyless.xds.client.config_file import SavedResource
+    from proxyless.xds.client.last_good import LastGood
     from proxyless.xds.client.load_counters import ClusterLoad
     from proxyless.xds.client.retried_stream import Tools
 
 T = TypeVar("T")
 
 NAME_CHARACTERS_MAX: Final = 4_096
+# A subscription to this name would be one to all resources of a server.
+WILDCARD: Final = "*"
 # Errors that no NACK reports, so the client logs them.
 _LOGGED_STATUSES: Final = (ResourceStatus.DOES_NOT_EXIST, ResourceStatus.RECEIVED_ERROR)
 
@@ -58,7 +62,7 @@ _LOGGED_STATUSES: Final = (ResourceStatus.DOES_NOT_EXIST, ResourceStatus.RECEIVE
 class XdsClient:
     """Client of control planes. Owns its connections and the entries of watched resources."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - independent collaborators
         self,
         bootstrap: Bootstrap,
         transports: TransportFactory,
@@ -67,6 +71,7 @@ class XdsClient:
         metrics: Metrics = NO_METRICS,
         *,
         slices: SliceQueue | None = None,
+        last_good: LastGood | None = None,
     ) -> None:
         # Fixed at construction.
         self.bootstrap = bootstrap
@@ -76,6 +81,9 @@ class XdsClient:
         # Shared by the clients of one loop.
         self._slices = slices or SliceQueue(tools.clock)
         self._transports = Transports(transports, self._queue)
+        # The import is that of the first client.
+        from proxyless.xds.client.lrs import LoadReporting  # noqa: PLC0415
+
         self._loads = LoadReporting(bootstrap.node, self._transports, tools)
         # Authorities with watched resources, and the number of these.
         self._authorities: dict[str | None, AuthorityServers[Connection]] = {}
@@ -88,6 +96,10 @@ class XdsClient:
         self._is_flush_queued = False
         self._is_closed = False
         self._metrics = ClientMetrics(metrics, self)
+        # None unless the bootstrap has a config cache.
+        self._last_good = last_good
+        if last_good is not None:
+            last_good.start(self)
 
     # Called by users
 
@@ -129,6 +141,8 @@ class XdsClient:
         """Close all connections; no watcher is called any more. Idempotent."""
         self._is_closed = True
         self._metrics.close()
+        if self._last_good is not None:
+            self._last_good.close()
         self._queue.close()
         self._loads.close()
         for connection in list(self._connections.values()):
@@ -160,6 +174,8 @@ class XdsClient:
         return entry
 
     def _check_name(self, name: str) -> str | None:
+        if name == WILDCARD:
+            return "the wildcard cannot be watched"
         if len(name) > NAME_CHARACTERS_MAX:
             return f"name has {len(name)} characters, wanted at most {NAME_CHARACTERS_MAX}"
         if not name.isascii() and name.encode("utf-8", "replace").decode("utf-8") != name:
@@ -183,7 +199,13 @@ class XdsClient:
         last = authority.used[-1]
         if not last.status.is_ok:
             authority.is_in_outage = True
-            self._notify(entry, entry.on_outage(last.status))
+            self._on_outage(entry, last.status)
+        elif self._last_good is not None:
+            self._last_good.on_new_entry(entry)
+
+    def _on_outage(self, entry: Entry, status: Status) -> None:
+        if self._last_good is None or not self._last_good.substitute(entry):
+            self._notify(entry, entry.on_outage(status))
 
     def _cancel(self, entry: Entry, watch: Watch) -> None:
         if watch.is_cancelled:
@@ -260,9 +282,31 @@ class XdsClient:
             LOGGER.warning("%s: falling back to %s", lost, quote(server.uri))
             self._use(authority, server)
 
+    # Called by `LastGood`
+
+    def saved_context(self, entry: Entry) -> DecodeContext:
+        # Which of the servers sent it is not saved, so it is trusted like the least trusted one.
+        servers = servers_of(self.bootstrap, entry.authority)
+        assert not isinstance(servers, Status), "the authority of an entry has servers"
+        untrusted = [server for server in servers if not server.is_trusted]
+        return DecodeContext((untrusted or servers)[0], self.bootstrap)
+
+    def on_saved(self, entry: Entry, resource: Any, saved: SavedResource) -> None:  # noqa: ANN401
+        self._notify(
+            entry, entry.on_saved(resource, saved.serialized, saved.version, saved.saved_s)
+        )
+        self.on_nothing_saved(entry)
+
+    def on_nothing_saved(self, entry: Entry) -> None:
+        last = self._authorities[entry.authority].used[-1]
+        if not last.status.is_ok:
+            self._notify(entry, entry.on_outage(last.status))
+
     # Called by connections
 
     def on_reachable(self, connection: Connection) -> None:
+        if self._last_good is not None:
+            self._last_good.on_reachable(connection.authorities)
         for authority in list(connection.authorities.values()):
             # "the XdsClient will close connections to the lower-priority server(s)": A71
             for lower in authority.drop_below(connection):
@@ -273,6 +317,7 @@ class XdsClient:
                 authority.is_in_outage = False
                 for entry in authority:
                     self._notify(entry, entry.on_reachable())
+                    authority.note_answer(entry)
 
     def on_failure(self, connection: Connection) -> None:
         self._metrics.on_server_failure(connection.server.uri)
@@ -286,32 +331,43 @@ class XdsClient:
             if not last.status.is_ok:
                 authority.is_in_outage = True
                 for entry in authority:
-                    self._notify(entry, entry.on_outage(last.status))
+                    self._on_outage(entry, last.status)
 
     def apply(self, connection: Connection, outcome: Outcome) -> None:
         """Update all entries; their watchers are called in the next turn."""
         uri, version = connection.server.uri, outcome.version
         self._metrics.on_response(uri, outcome.type_url, outcome.valid, outcome.invalid)
+        # Only incremental responses have versions of single resources.
+        versions = outcome.versions
         for entry in outcome.unchanged:
-            entry.version = version
+            entry.version = versions.get(entry.name, version) if versions else version
         now_s = self._tools.clock.now_s()
         for update in outcome.updates:
             entry = update.entry
-            notification = update.apply(version, now_s)
+            its_version = versions.get(entry.name, version) if versions else version
+            notification = update.apply(its_version, now_s)
             if notification is not None and update.status in _LOGGED_STATUSES:
                 LOGGER.warning("%s", update.value.details)
             self._authorities[entry.authority].note_answer(entry)
             self._notify(entry, notification)
+        if self._last_good is not None:
+            self._last_good.on_answer()
 
-    def on_timeout(self, connection: Connection, entry: Entry) -> None:
-        rules = connection.rules
+    def on_timeout(self, connection: Connection, entry: Entry, *, is_silent: bool) -> None:
+        rules, authority = connection.rules, self._authorities[entry.authority]
         what = f"not sent by {name_server(connection.server.uri)} in {rules.timeout_s:g} s"
+        if is_silent:
+            what += ", nor anything else"
         if rules.timeout_code is StatusCode.NOT_FOUND:
             what = f"does not exist ({what})"
         text = self._with_node(f"{name_resource(*entry.key)}: {what}")
         LOGGER.warning("%s", text)
-        self._notify(entry, entry.on_timeout(Status(rules.timeout_code, text)))
-        self._authorities[entry.authority].note_answer(entry)
+        status = (NoAnswer if is_silent else Status)(rules.timeout_code, text)
+        self._notify(entry, entry.on_timeout(status))
+        authority.note_answer(entry)
+        authority.is_in_outage |= is_silent
+        if self._last_good is not None:
+            self._last_good.on_answer()
 
     # In the next turn of the loop
 

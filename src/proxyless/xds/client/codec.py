@@ -1,6 +1,6 @@
 """Requests and responses of ADS and LRS on the wire.
 
-Specs: xDS transport protocol (v3, state of the world), LRS v3, A27 (node, features), A64, A85
+Specs: xDS transport protocol (v3, both variants), LRS v3, A27 (node, features), A64, A85
 (metrics in load reports), xRFC TP3.
 
 The only module of this package with protobuf. Resources stay bytes.
@@ -8,7 +8,8 @@ The only module of this package with protobuf. Resources stay bytes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import field
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -16,6 +17,7 @@ from proxyless.base.frozen import frozen
 from proxyless.protos import Proto, message_class
 from proxyless.protos.merging import PART_BYTES_MAX, merge_in_steps
 from proxyless.version import __version__
+from proxyless.xds.client.slices import finish
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from proxyless.xds.bootstrap import Node
 
 ADS_PATH: Final = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+DELTA_PATH: Final = (
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
+)
 LRS_PATH: Final = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
 
 # "does_not_support_overprovisioning" - A27; wrapped resources - xDS transport protocol.
@@ -56,6 +61,32 @@ class DiscoveryRequest:
     node: Node | None = None
 
 
+@frozen
+class DeltaRequest:
+    """One request of an incremental ADS stream. With a nonce it is an ACK, with an error a NACK."""
+
+    type_url: str
+    subscribe: tuple[str, ...] = ()
+    unsubscribe: tuple[str, ...] = ()
+    # Versions that the client has, by name; on the first request of a type.
+    initial_versions: Mapping[str, str] = field(default_factory=dict)
+    nonce: str = ""
+    error: str = ""
+    # Present on the first request of a stream.
+    node: Node | None = None
+
+    @property
+    def resource_names(self) -> tuple[str, ...]:
+        return self.subscribe
+
+    @property
+    def version(self) -> str:
+        return ""
+
+
+AnyRequest: TypeAlias = DiscoveryRequest | DeltaRequest
+
+
 class RawResource(NamedTuple):
     """One resource of a response, without its wrapper."""
 
@@ -63,6 +94,8 @@ class RawResource(NamedTuple):
     serialized: bytes
     # Empty unless the resource had a wrapper.
     name: str = ""
+    # Of the resource itself; only in incremental responses.
+    version: str = ""
 
 
 @frozen
@@ -85,6 +118,9 @@ class DiscoveryResponse:
     errors: Sequence[ResourceError] = ()
     # Reason for which the whole response is rejected; empty if there is none.
     rejection: str = ""
+    # Incremental: it has only changes, and the names of resources that do not exist.
+    is_delta: bool = False
+    removed: Sequence[str] = ()
 
 
 def encode_request(request: DiscoveryRequest) -> bytes:
@@ -94,13 +130,18 @@ def encode_request(request: DiscoveryRequest) -> bytes:
         type_url=request.type_url,
         response_nonce=request.nonce,
     )
+    if request.node is not None or request.error:
+        _add_node_and_error(message, request)
+    serialized: bytes = message.SerializeToString()
+    return serialized
+
+
+def _add_node_and_error(message: Proto, request: AnyRequest) -> None:
     if request.node is not None:
         message.node.CopyFrom(encode_node(request.node, ADS_FEATURES))
     if request.error:
         message.error_detail.code = _INVALID_ARGUMENT
         message.error_detail.message = _utf8(request.error)
-    serialized: bytes = message.SerializeToString()
-    return serialized
 
 
 def decode_response(serialized: bytes) -> DiscoveryResponse | None:
@@ -125,7 +166,6 @@ def decode_response_in_steps(
     """Like `decode_response`, for large messages; yields the work of each step."""
     message = message_class("envoy.service.discovery.v3.DiscoveryResponse")()
     resources: list[RawResource] = []
-    errors: list[ResourceError] = []
     try:
         yield from merge_in_steps(message, serialized)
         count = len(message.resources) + len(message.resource_errors)
@@ -142,15 +182,68 @@ def decode_response_in_steps(
                 resources.append(_unwrap(type_url, value))
             if not len(resources) % _RESOURCES_PER_STEP:
                 yield _RESOURCES_PER_STEP
-        for each in message.resource_errors:
-            errors.append(_read_error(each))
-            if not len(errors) % _RESOURCES_PER_STEP:
-                yield _RESOURCES_PER_STEP
+        errors = yield from _read_errors_in_steps(message)
     except DecodeError:
         return None
     return DiscoveryResponse(
         message.type_url, message.version_info, message.nonce, resources, errors
     )
+
+
+def encode_delta_request(request: DeltaRequest) -> bytes:
+    message = message_class("envoy.service.discovery.v3.DeltaDiscoveryRequest")(
+        type_url=request.type_url,
+        resource_names_subscribe=request.subscribe,
+        resource_names_unsubscribe=request.unsubscribe,
+        initial_resource_versions=request.initial_versions,
+        response_nonce=request.nonce,
+    )
+    if request.node is not None or request.error:
+        _add_node_and_error(message, request)
+    serialized: bytes = message.SerializeToString()
+    return serialized
+
+
+def decode_delta_response(serialized: bytes) -> DiscoveryResponse | None:
+    """Decode an incremental response; None if the bytes are not one."""
+    return finish(decode_delta_response_in_steps(serialized))
+
+
+def decode_delta_response_in_steps(
+    serialized: bytes,
+) -> Generator[int, None, DiscoveryResponse | None]:
+    """Like `decode_delta_response`, for large messages; yields the work of each step."""
+    message = message_class("envoy.service.discovery.v3.DeltaDiscoveryResponse")()
+    resources: list[RawResource] = []
+    try:
+        yield from merge_in_steps(message, serialized)
+    except DecodeError:
+        return None
+    kind, version, nonce = message.type_url, message.system_version_info, message.nonce
+    lists = (message.resources, message.resource_errors, message.removed_resources)
+    count = sum(map(len, lists))
+    if count > RESPONSE_RESOURCES_MAX:
+        text = f"response has {count} resources, wanted at most {RESPONSE_RESOURCES_MAX}"
+        return DiscoveryResponse(kind, version, nonce, (), rejection=text, is_delta=True)
+    for each in message.resources:
+        body = each.resource
+        resources.append(RawResource(body.type_url, body.value, each.name, each.version))
+        if not len(resources) % _RESOURCES_PER_STEP:
+            yield _RESOURCES_PER_STEP
+    errors = yield from _read_errors_in_steps(message)
+    removed = tuple(message.removed_resources)
+    return DiscoveryResponse(
+        kind, version, nonce, resources, errors, is_delta=True, removed=removed
+    )
+
+
+def _read_errors_in_steps(message: Proto) -> Generator[int, None, list[ResourceError]]:
+    errors: list[ResourceError] = []
+    for each in message.resource_errors:
+        errors.append(_read_error(each))
+        if not len(errors) % _RESOURCES_PER_STEP:
+            yield _RESOURCES_PER_STEP
+    return errors
 
 
 def _unwrap_in_steps(value: bytes) -> Generator[int, None, RawResource]:

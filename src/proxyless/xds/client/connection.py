@@ -4,7 +4,7 @@ Specs: A27 (ADS), A57 (failure modes).
 
 `Decision` makes an `Outcome` of each response, the owner applies it, and the connection sends the
 ACK or NACK. A large response takes several turns (`slices`); the next message is read after it. A
-resource timer runs only while the stream has a connection.
+resource timer (`resource_timers`) runs only while the stream has a connection.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from proxyless.base import OK, Status, StatusCode, one_line, quote
 from proxyless.protos.merging import PART_BYTES_MAX
 from proxyless.runtime import IDLE_TIMER, Timer
-from proxyless.xds.client import codec
-from proxyless.xds.client.ads import AdsState
-from proxyless.xds.client.api import DecodeContext, ResourceType, ServerView
+from proxyless.xds.bootstrap import DELTA
+from proxyless.xds.client.ads import AdsState, AdsVariant
+from proxyless.xds.client.api import DecodeContext, NoAnswer, ResourceType, ServerView
 from proxyless.xds.client.authorities import AuthorityServers, find_entry
 from proxyless.xds.client.cache import DecodedResourceCache, Entry, ResourceKey
 from proxyless.xds.client.notifications import LOGGER, NotificationQueue
@@ -30,6 +30,8 @@ from proxyless.xds.error_texts import name_server, with_node
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from proxyless.xds.bootstrap import Node, ServerConfig
+    from proxyless.xds.client import codec
     from proxyless.xds.client.slices import Job, SliceQueue, Steps
     from proxyless.xds.client.transport import Transport
 
@@ -59,7 +61,8 @@ class ConnectionOwner(Protocol):
 
     def on_unreachable(self, connection: Connection) -> None: ...
 
-    def on_timeout(self, connection: Connection, entry: Entry) -> None: ...
+    def on_timeout(self, connection: Connection, entry: Entry, *, is_silent: bool) -> None:
+        """A resource was not sent in time. `is_silent`: nothing was sent on this stream."""
 
 
 class Connection:
@@ -84,22 +87,24 @@ class Connection:
         self._queue = queue
         self._slices = slices
         self._owner = owner
-        self._stream = RetriedStream(codec.ADS_PATH, transport, tools, self)
         # Authorities for which the server is in use, by name. Changed by the owner.
         self.authorities: dict[str | None, AuthorityServers[Connection]] = {}
         # Subscriptions; resource types and decoded resources by type URL.
-        self._ads = AdsState(context.bootstrap.node)
+        self._ads = _make_variant(self.server, context.bootstrap.node)
+        self._stream = RetriedStream(self._ads.path, transport, tools, self)
         self._types: dict[str, ResourceType[Any]] = {}
         self._caches = defaultdict[str, DecodedResourceCache](DecodedResourceCache)
         # OK unless the server is unreachable; start of the outage, and its last reason.
-        self.status = OK
+        self.status: Status = OK
         self._silent_since_s = 0.0
         self._reason = ""
         # Pending until the text about the silence changes.
         self._silence_timer: Timer = IDLE_TIMER
         self._log = _ServerLog()
-        # Resource timers of this stream.
-        self._waits: dict[ResourceKey, _Wait] = {}
+        # Resource timers of this stream. The import is that of the first connection.
+        from proxyless.xds.client.resource_timers import ResourceTimers  # noqa: PLC0415
+
+        self._timers = ResourceTimers(tools.clock, rules.timeout_s, self._stream, self._on_expired)
         # The response that takes more turns than one.
         self._job: Job | None = None
         self._is_closed = False
@@ -109,17 +114,16 @@ class Connection:
     def close(self) -> None:
         """End the stream and all timers. Idempotent; its owner closes the transport."""
         self._is_closed = True
-        self._stop_waiting()
+        self._timers.stop_all()
         self._drop_job()
         self._silence_timer.cancel()
         self._stream.close()
         self.authorities.clear()
 
     def view(self) -> ServerView:
-        now_s = self._tools.clock.now_s()
-        waits = {key: max(wait.timer.due_s - now_s, 0.0) for key, wait in self._waits.items()}
-        is_stream_ready, retry_in_s = self._stream.is_ready, self._stream.retry_in_s(now_s)
-        return ServerView(self.server.uri, self.status, is_stream_ready, retry_in_s, waits)
+        stream, left_s = self._stream, self._timers.left_s()
+        retry_in_s = stream.retry_in_s(self._tools.clock.now_s())
+        return ServerView(self.server.uri, self.status, stream.is_ready, retry_in_s, left_s)
 
     # Called by the client
 
@@ -132,7 +136,7 @@ class Connection:
     def unsubscribe(self, entry: Entry) -> None:
         type_url, name = entry.key
         self._ads.unsubscribe(type_url, name)
-        self._stop_waiting_for(entry.key)
+        self._timers.stop(entry.key)
         self._caches[type_url].remove(name)
         self._owner.request_flush(self)
 
@@ -146,7 +150,7 @@ class Connection:
                 type_url = change.request.type_url
                 self._wait_for((type_url, name) for name in change.added)
 
-    def _send(self, request: codec.DiscoveryRequest) -> None:
+    def _send(self, request: codec.AnyRequest) -> None:
         if self._tools.trace.active:
             self._tools.trace.emit(
                 "xds.request",
@@ -157,14 +161,21 @@ class Connection:
                 nonce=request.nonce,
                 error=request.error,
             )
-        self._stream.send(codec.encode_request(request))
+        self._stream.send(self._ads.encode(request))
 
     # Called by the stream
 
     def on_stream_opened(self) -> None:
-        self._ads.open_stream()
+        self._ads.open_stream(self._is_held)
         self._owner.request_flush(self)
         self._stream.reader()()
+
+    def _is_held(self, type_url: str, name: str) -> bool:
+        """Whether the resource in use is the one that this server sent last."""
+        _, entry = find_entry(self.authorities, type_url, name)
+        if entry is None or not entry.has_resource:
+            return False
+        return self._caches[type_url].bytes_of(name) == entry.serialized
 
     def on_stream_ready(self) -> None:
         self.flush()
@@ -189,9 +200,9 @@ class Connection:
         read_next, stream_number = self._stream.reader(), self._stream.number
         try:
             if len(message) <= PART_BYTES_MAX:
-                response = codec.decode_response(message)
+                response = self._ads.decode(message)
             else:
-                response = yield from codec.decode_response_in_steps(message)
+                response = yield from self._ads.decode_in_steps(message)
             if response is None:
                 self._warn("response cannot be decoded")
             elif self._is_awaited(response, stream_number):
@@ -204,6 +215,11 @@ class Connection:
         """Note that the server answered. False if this type was not requested."""
         self._note_answer()
         self._owner.on_reachable(self)
+        self._timers.messages += 1
+        if self._timers.has_fired:
+            self._timers.has_fired = False
+            # Those of a silent stream start again, because the server has just been found alive.
+            self._wait_for(self._ads.subscriptions)
         if stream_number != self._stream.number:
             # The stream ended meanwhile, and so did its requests.
             return response.type_url in self._types
@@ -228,7 +244,7 @@ class Connection:
         # What is decided in one turn is small enough to be applied in one.
         for part in (outcome,) if turn == self._slices.turn else self._split(outcome):
             for update in part.updates:
-                self._stop_waiting_for(update.entry.key)
+                self._timers.stop(update.entry.key)
             self._owner.apply(self, part)
             if part is not outcome:
                 yield _APPLY_WORK
@@ -237,9 +253,9 @@ class Connection:
         self._log.log_nack(outcome)
         if stream_number == self._stream.number:
             self._answer(outcome)
-        elif outcome.is_used:
+        else:
             # The stream ended meanwhile. The next one starts with this version.
-            self._ads.set_version(outcome.type_url, outcome.version)
+            self._ads.accept(outcome)
 
     def _split(self, outcome: Outcome) -> Iterator[Outcome]:
         for part in outcome.split(_APPLIED_MAX):
@@ -251,18 +267,14 @@ class Connection:
         return find_entry(self.authorities, *entry.key)[1] is entry
 
     def _answer(self, outcome: Outcome) -> None:
-        version, nonce, error = outcome.version, outcome.nonce, outcome.error
-        kind, is_used = outcome.type_url, outcome.is_used
         if self._stream.is_writable:
-            self._send(
-                self._ads.answer(kind, version=version, nonce=nonce, error=error, is_used=is_used)
-            )
+            self._send(self._ads.answer(outcome))
         else:
             # The server does not read: only the last answer of each type is kept.
-            self._ads.answer_later(kind, version=version, nonce=nonce, error=error, is_used=is_used)
+            self._ads.answer_later(outcome)
 
     def on_stream_ended(self, status: Status, *, has_answered: bool) -> None:
-        self._stop_waiting()
+        self._timers.stop_all()
         self._ads.close_stream()
         self._tools.trace.emit("xds.stream_ended", server=self.server.uri, status=status)
         # "we do not consider it an error if the ADS stream was closed after having received a
@@ -286,7 +298,7 @@ class Connection:
     def _publish_unreachable(self) -> None:
         silence = describe_silence(self._tools.clock.now_s() - self._silent_since_s)
         text = f"{name_server(self.server.uri)}: {silence}: {self._reason}"
-        self.status = Status(
+        self.status = NoAnswer(
             StatusCode.UNAVAILABLE, with_node(text, self._context.bootstrap.node.id)
         )
         _warn_once(self.status.details, self._log.reasons)
@@ -333,39 +345,26 @@ class Connection:
 
     def _wait_for(self, keys: Iterable[ResourceKey]) -> None:
         """Start one timer for those of these resources that are not answered."""
-        awaited = [key for key in keys if key not in self._waits and self._find_unanswered(key)]
-        if awaited:
-            wait = _Wait(awaited)
-            wait.timer = self._tools.clock.call_later(
-                self.rules.timeout_s, partial(self._on_timeout, wait)
-            )
-            self._waits.update(dict.fromkeys(awaited, wait))
+        self._timers.start([key for key in keys if self._find_unanswered(key)])
 
     def _find_unanswered(self, key: ResourceKey) -> Entry | None:
         _, entry = find_entry(self.authorities, *key)
         return entry if entry is not None and not entry.is_answered else None
 
-    def _stop_waiting_for(self, key: ResourceKey) -> None:
-        wait = self._waits.pop(key, None)
-        if wait is not None:
-            del wait.keys[key]
-            if not wait.keys:
-                wait.timer.cancel()
+    def _on_expired(self, key: ResourceKey) -> None:
+        type_url, name = key
+        self._tools.trace.emit("xds.resource_timeout", type_url=type_url, name=name)
+        entry = self._find_unanswered(key)
+        if entry is not None:
+            self._owner.on_timeout(self, entry, is_silent=not self._stream.has_answered)
 
-    def _stop_waiting(self) -> None:
-        for wait in set(self._waits.values()):
-            wait.timer.cancel()
-        self._waits = {}
 
-    def _on_timeout(self, wait: _Wait) -> None:
-        for key in wait.keys:
-            self._waits.pop(key, None)
-        for key in wait.keys:
-            type_url, name = key
-            self._tools.trace.emit("xds.resource_timeout", type_url=type_url, name=name)
-            entry = self._find_unanswered(key)
-            if entry is not None:
-                self._owner.on_timeout(self, entry)
+def _make_variant(server: ServerConfig, node: Node) -> AdsVariant:
+    if DELTA not in server.features:
+        return AdsState(node)
+    from proxyless.xds.client.delta import DeltaState  # noqa: PLC0415 - few clients need it
+
+    return DeltaState(node)
 
 
 class _ServerLog:
@@ -384,16 +383,6 @@ class _ServerLog:
         if outcome.error and outcome.error != self.nacks.get(outcome.type_url):
             LOGGER.warning("%s", outcome.error)
         self.nacks[outcome.type_url] = outcome.error
-
-
-class _Wait:
-    """Timer of the resources of one request that have not come yet."""
-
-    __slots__ = ("keys", "timer")
-
-    def __init__(self, keys: Iterable[ResourceKey]) -> None:
-        self.keys = dict.fromkeys(keys)
-        self.timer: Timer
 
 
 def _warn_once(text: str, logged: set[str]) -> None:

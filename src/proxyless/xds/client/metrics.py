@@ -16,6 +16,7 @@ from weakref import ref
 from proxyless.metrics.instruments import (
     XDS_CONNECTED,
     XDS_RESOURCES,
+    XDS_SAVED_RESOURCES,
     XDS_SERVER_FAILURE,
     XDS_UPDATES_INVALID,
     XDS_UPDATES_VALID,
@@ -33,7 +34,7 @@ SHARED_TARGET: Final = "#shared"
 # "The value will be "#old" for old-style non-xdstp resource names" - A78
 OLD_STYLE: Final = "#old"
 
-_GAUGES: Final = (XDS_CONNECTED, XDS_RESOURCES)
+_GAUGES: Final = (XDS_CONNECTED, XDS_RESOURCES, XDS_SAVED_RESOURCES)
 
 # States in which an earlier resource may be in use.
 _MAY_BE_CACHED: Final = frozenset(
@@ -90,13 +91,16 @@ class ClientMetrics:
 def report_gauges(target: str, client: Observed, report: Report) -> None:
     for server, is_reachable in client.reachable_servers():
         report(XDS_CONNECTED, int(is_reachable), (target, server))
+    entries = list(client.all_entries())
+    saved = sum(entry.saved_s is not None for entry in entries)
     resources = Counter(
         (
             OLD_STYLE if entry.authority is None else entry.authority,
             name_cache_state(entry.status, has_resource=entry.has_resource),
             name_resource_type(entry.type.type_url),
         )
-        for entry in client.all_entries()
+        for entry in entries
     )
     for labels, number in resources.items():
         report(XDS_RESOURCES, number, (target, *labels))
+    report(XDS_SAVED_RESOURCES, saved, (target,))

@@ -4,8 +4,8 @@ Specs: A71 (a client per data-plane target).
 
 By default each target has a client of its own, so that its fallback has no effect on other targets.
 A control plane behind a unix socket is an agent on this machine, which may serve one stream only
-(Istio's drops all but the newest), so all targets share one client. How to choose otherwise:
-docs/howto/one-ads-stream.md.
+(Istio's drops all but the newest), so all targets share one client; so do targets whose resources
+are files. How to choose otherwise: docs/howto/one-ads-stream.md.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from proxyless.metrics import NO_METRICS, Metrics
+from proxyless.xds.bootstrap.bootstrap import FILE_SCHEME
 from proxyless.xds.client.api import XdsClientOptions
 from proxyless.xds.client.client import XdsClient
 from proxyless.xds.client.metrics import SHARED_TARGET
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
     from proxyless.xds.bootstrap import Bootstrap
+    from proxyless.xds.client.last_good import LastGood
     from proxyless.xds.client.retried_stream import Tools
     from proxyless.xds.client.transport import TransportFactory
 
@@ -55,11 +57,13 @@ class XdsClients:
         *,
         registries: Hashable = None,
         metrics: Metrics = NO_METRICS,
+        transports: TransportFactory | None = None,
     ) -> XdsClient:
         """The client for a target, to be released. `shared` overrides the default of the server.
 
         A client decodes each resource once, so a user with its own `registries` of policies and
-        filters gets a client of its own, unless the stream is shared.
+        filters gets a client of its own, unless the stream is shared. A new client uses these
+        `transports`, or those of the pool.
         """
         is_shared = is_agent(bootstrap) if shared is None else shared
         scope = (bootstrap, "", None) if is_shared else (bootstrap, target, registries)
@@ -71,15 +75,33 @@ class XdsClients:
             # that target" - A79
             client = XdsClient(
                 bootstrap,
-                self._transports,
+                # "The shared client is created using the options from the first parent channel" -
+                # A110
+                transports or self._transports,
                 self._tools,
                 self._options,
                 metrics,
                 slices=self._slices,
+                last_good=self._make_last_good(bootstrap, scope[1]),
             )
             self._clients[scope], self._scopes[client] = client, scope
         self._users[client] = self._users.get(client, 0) + 1
         return client
+
+    def _make_last_good(self, bootstrap: Bootstrap, target: str) -> LastGood | None:
+        config = bootstrap.config_cache
+        if config is None:
+            return None
+        # Imported where the feature is used.
+        from proxyless.runtime.offload import thread_offload  # noqa: PLC0415
+        from proxyless.xds.client.config_file import ClientIdentity  # noqa: PLC0415
+        from proxyless.xds.client.config_store import ConfigStore  # noqa: PLC0415
+        from proxyless.xds.client.last_good import LastGood  # noqa: PLC0415
+
+        offload = thread_offload("proxyless-config-cache", "the config cache")
+        store = ConfigStore(config, ClientIdentity.of(bootstrap, target))
+        clock, is_shared = self._tools.clock, not target
+        return LastGood(store, clock, self._slices, offload, keeps_unwatched=is_shared)
 
     def release(self, client: XdsClient) -> None:
         """Called once for each time the client was acquired; the last release closes it."""
@@ -109,5 +131,5 @@ class XdsClients:
 
 
 def is_agent(bootstrap: Bootstrap) -> bool:
-    """Whether the first server is an agent on this machine."""
-    return bootstrap.servers[0].uri.startswith(("unix:", "unix-abstract:"))
+    """Whether the first server is an agent on this machine, or a directory of files."""
+    return bootstrap.servers[0].uri.startswith(("unix:", "unix-abstract:", FILE_SCHEME))

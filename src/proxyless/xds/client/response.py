@@ -9,7 +9,7 @@ is decided in steps, between which watches may start and end.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from proxyless.base import Status, StatusCode, one_line, quote
@@ -129,6 +129,8 @@ class Outcome:
     invalid: int
     # Text of the NACK; empty for an ACK.
     error: str
+    # Incremental: versions of the used resources, by name; empty for one that is removed.
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_used(self) -> bool:
@@ -165,6 +167,8 @@ class Decision:
         self._authorities = authorities
         self._cache = cache
         self._is_stepped = hasattr(resource_type, "decode_in_steps")
+        # From the response.
+        self._is_delta = False
         # Parts of the outcome.
         self._updates: list[ResourceUpdate] = []
         self._unchanged: list[Entry] = []
@@ -178,6 +182,8 @@ class Decision:
         # Names in the response, and whether the name of any resource is unknown.
         self._present: set[str] = set()
         self._is_any_nameless = False
+        # Incremental: versions of valid resources, by name.
+        self._versions: dict[str, str] = {}
 
     def run(self, response: DiscoveryResponse) -> Outcome:
         """Decide about the whole response at once. Called once."""
@@ -185,6 +191,7 @@ class Decision:
 
     def run_in_steps(self, response: DiscoveryResponse) -> Steps[Outcome]:
         """Decide about the whole response; yields the work of each step. Called once."""
+        self._is_delta = response.is_delta
         if response.rejection:
             self._is_any_nameless = True
             self._note_error(f"{self._label}: {response.rejection}")
@@ -204,8 +211,10 @@ class Decision:
         self._cache.end_response()
         if self._rules.server_errors_count:
             yield from _call_in_steps(self._take_error, response.errors)
+        if self._is_delta:
+            yield from _call_in_steps(self._remove, response.removed)
         # A resource of unknown name may be any of those that seem to be missing.
-        if self._type.is_full_state and not self._is_any_nameless:
+        elif self._type.is_full_state and not self._is_any_nameless:
             yield from _call_in_steps(self._delete, self._find_missing())
         return Outcome(
             response.type_url,
@@ -216,6 +225,7 @@ class Decision:
             self._valid,
             self._invalid,
             self._with_node(join_errors(self._errors, self._invalid)) if self._errors else "",
+            self._versions,
         )
 
     def _take_known(self, index: int, raw: RawResource) -> bool:
@@ -233,6 +243,8 @@ class Decision:
             self._present.add(cached.name)
             self._unchanged.append(cached.entry)
             self._valid += 1
+            if self._is_delta:
+                self._versions[cached.name] = raw.version
             return True
         if not self._is_decided(cached):
             return False
@@ -268,6 +280,9 @@ class Decision:
         if decoded.resource is None or not decoded.name:
             decoded = self._check_decoded(index, raw, decoded)
         name, entry = self._find(decoded.name or raw.name)
+        if self._is_delta and self._find(raw.name)[0] != name:
+            self._note_error(f"{self._label} {quote(raw.name)}: has the name {quote(name)} inside")
+            return
         if not self._note_present(name):
             return
         # The text is bounded, because it stays in the cache.
@@ -278,6 +293,8 @@ class Decision:
         if cached.entry is not None and not decoded.error:
             update = (cached.entry, ResourceStatus.ACKED, decoded.resource, raw.serialized)
             self._updates.append(ResourceUpdate(*update))
+            if self._is_delta:
+                self._versions[name] = raw.version
 
     def _find(self, name: str) -> tuple[str, Entry | None]:
         return find_entry(self._authorities, self._type.type_url, name)
@@ -360,10 +377,22 @@ class Decision:
             if entry.has_resource and entry.name not in self._present
         ]
 
+    def _remove(self, name: str) -> None:
+        """Take a name that an incremental response lists as removed."""
+        name, entry = self._find(name)
+        if name in self._present:
+            text = f"{self._label} {quote(name)}: is both sent and removed in the response"
+            self._note_error(text)
+        elif entry is not None:
+            self._present.add(name)
+            self._versions[name] = ""
+            self._delete(entry)
+
     def _delete(self, entry: Entry) -> None:
         drops = self._rules.deletion_drops
-        effect = "" if drops else ", kept in use"
-        why = f"deleted by xds server {quote(self._context.server.uri)}{effect}"
+        effect = ", kept in use" if entry.has_resource and not drops else ""
+        verb = "deleted" if entry.has_resource else "not known"
+        why = f"{verb} by xds server {quote(self._context.server.uri)}{effect}"
         text = f"{self._label} {quote(entry.name)}: does not exist ({why})"
         self._fail(entry, ResourceStatus.DOES_NOT_EXIST, StatusCode.NOT_FOUND, text, drops=drops)
 

@@ -49,6 +49,9 @@ class Stream(Protocol):
     def read_next(self) -> None:
         """Request one message, after the last one has come. No-op after the end."""
 
+    def probe(self, on_answer: Callable[[], None]) -> None:
+        """Call back if the server's host is alive; otherwise the stream may end some time later."""
+
     def close(self) -> None:
         """End the stream; the listener is not called any more. Idempotent."""
 
@@ -64,6 +67,9 @@ class Transport(Protocol):
 
         Calls back in the next turn if it is unreachable now. Replaces the listener before.
         """
+
+    def retry_in_s(self) -> float | None:
+        """Time until the next attempt to connect; None if none is scheduled."""
 
     def close(self) -> None:
         """End every stream and close the connection. Idempotent."""
@@ -122,6 +128,9 @@ class UnusableTransport:
 
         self._queue.call(report)
 
+    def retry_in_s(self) -> None:
+        return None
+
     def close(self) -> None:
         self._is_closed = True
 
@@ -135,6 +144,9 @@ class _SilentStream:
         return
 
     def read_next(self) -> None:
+        return
+
+    def probe(self, on_answer: Callable[[], None]) -> None:
         return
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """Decision of the dependency manager: which resources a target needs, and its XdsConfig.
 
-Specs: A74-04..26, A74-28..40 and A37 (aggregates); decisions D23, D24, D25.
+Specs: A74-04..26, A74-28..40 and A37 (aggregates); decisions D23, D24, D25, D50.
 
 `resolve` is a pure function from the states of all resources to a `Plan`: the resources to watch,
 and the outcome. The outcome is a config only if no resource that the routes need is missing; until
@@ -8,17 +8,29 @@ then it is None, and the previous config stays in use.
 
 A cluster that is subscribed to, but in no route, never delays a config: while a resource of it is
 missing, its entry of the previous config is used (D25).
+
+A control plane that is away does not end traffic: if RPCs are routed by a config, and a resource
+that a new one needs has no data only because no server answers, the routes in force are held; their
+clusters go on changing (D50).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import islice
 from operator import is_
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from proxyless.base import OK, Status, StatusCode, quote
-from proxyless.base.frozen import frozen
+from proxyless.base import Status, StatusCode, quote
+from proxyless.xds.client.api import NoAnswer
+from proxyless.xds.config.plan import (
+    MISSING,
+    ConfigError,
+    ConfigTarget,
+    Missing,
+    Plan,
+    ResourceState,
+    ResourceStates,
+)
 from proxyless.xds.config.virtual_hosts import find_virtual_host
 from proxyless.xds.config.xds_config import (
     ClusterConfig,
@@ -66,102 +78,22 @@ ROUTED_MAX: Final = 4_096
 # Clusters below all aggregates of one config; one below several aggregates counts several times.
 AGGREGATED_MAX: Final = 10_000
 
-# Host and port of a LOGICAL_DNS cluster.
-DnsName = tuple[str, int]
-
-
-@frozen
-class ResourceState(Generic[T]):
-    """The last notification about one resource: the resource or an error; neither if missing."""
-
-    resource: T | None = None
-    error: Status = OK
-    # An error that leaves the resource in use.
-    ambient_error: Status = OK
-
-    @property
-    def is_missing(self) -> bool:
-        return self.resource is None and self.error.is_ok
-
-    @property
-    def does_not_exist(self) -> bool:
-        return self.error.code is StatusCode.NOT_FOUND
-
-
-_MISSING: Final[ResourceState[Any]] = ResourceState()
-
-
-@dataclass(slots=True)
-class ResourceStates:
-    """The states of all watched resources, by name."""
-
-    listeners: dict[str, ResourceState[Listener]] = field(default_factory=dict)
-    route_configs: dict[str, ResourceState[RouteConfiguration]] = field(default_factory=dict)
-    clusters: dict[str, ResourceState[Cluster]] = field(default_factory=dict)
-    endpoints: dict[str, ResourceState[EndpointResource]] = field(default_factory=dict)
-    dns: dict[DnsName, ResourceState[EndpointResource]] = field(default_factory=dict)
-
-
-@frozen
-class ConfigTarget:
-    """The listener and the authority, which selects the virtual host."""
-
-    listener_name: str
-    authority: str
-    # For error texts.
-    node_id: str = ""
-
-
-@frozen
-class ConfigError:
-    """The error of the listener or the route configuration that prevents a config."""
-
-    # The resource; the status's text begins with it.
-    context: str
-    # The status of RPCs, unless the resource does not exist.
-    status: Status
-    does_not_exist: bool = False
-
-
-@frozen
-class Missing:
-    """A missing resource or DNS name that delays a config."""
-
-    # As in error texts: `endpoints "a"`, `dns name "a:80"`.
-    subject: str
-    # The cluster of the endpoints or DNS name, or the aggregate of the cluster; otherwise empty.
-    cluster: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.subject} of {name_cluster(self.cluster)}" if self.cluster else self.subject
-
-
-@dataclass(slots=True)
-class Plan:
-    """The resources to watch, in the order in which they were found, and the outcome."""
-
-    route_configs: dict[str, None] = field(default_factory=dict)
-    clusters: dict[str, None] = field(default_factory=dict)
-    endpoints: dict[str, None] = field(default_factory=dict)
-    dns: dict[DnsName, None] = field(default_factory=dict)
-    # None if `missing` is not empty.
-    outcome: XdsConfig | ConfigError | None = None
-    missing: dict[Missing, None] = field(default_factory=dict)
-    # Results of the subscribed clusters, set if the outcome is not a config.
-    subscribed: dict[str, ClusterResult] = field(default_factory=dict)
-
 
 def resolve(
     target: ConfigTarget,
     states: ResourceStates,
     subscribed: Collection[str] = (),
     previous: XdsConfig | None = None,
+    *,
+    may_hold: bool = False,
 ) -> Plan:
     """The plan for this target and these subscriptions.
 
-    Unchanged parts of the previous config are reused as the same objects.
+    Unchanged parts of the previous config are reused as the same objects. `may_hold`: RPCs are
+    routed by the previous config, and it stays in force while no server answers (D50).
     """
-    return _Resolution(target, states, subscribed, previous).run()
+    in_force = previous if may_hold else None
+    return _Resolution(target, states, subscribed, previous, in_force).run()
 
 
 def routed_clusters(host: VirtualHost) -> dict[str, None]:
@@ -189,6 +121,7 @@ class _Resolution:
         states: ResourceStates,
         subscribed: Collection[str],
         previous: XdsConfig | None,
+        in_force: XdsConfig | None,
     ) -> None:
         self._target = target
         self._states = states
@@ -196,10 +129,16 @@ class _Resolution:
         self._previous: Mapping[str, ClusterResult] = previous.clusters if previous else {}
         self.plan = Plan()
         # Ambient errors of listener and routes, for every cluster's note.
-        self._ambient: list[str] = []
+        self._ambient: dict[str, Status] = {}
         self._missing: dict[Missing, None] = {}
-        # Shared by all aggregates.
+        # The config that may be held, and the reasons to hold it.
+        self._in_force = in_force
+        self._unanswered: dict[Missing, None] = {}
+        # Whether a cluster that is not in that config is a reason.
+        self._does_new_hold = in_force is not None
+        # Shared by all aggregates; and those whose endpoints no server has answered.
         self._leaves: dict[str, ClusterConfig | Missing] = {}
+        self._silent_leaves: dict[str, Missing] = {}
         # The number of clusters that aggregates may still have.
         self.aggregated_left = AGGREGATED_MAX
 
@@ -215,8 +154,11 @@ class _Resolution:
                 result = self._resolve_cluster(name)
                 if result is not None:
                     clusters[name] = result
-        # A copy: clusters that are only subscribed to do not delay a config (D25).
-        self.plan.missing = dict(self._missing)
+        # Copies: clusters that are only subscribed to do not delay a config (D25).
+        self.plan.missing, self.plan.unanswered = dict(self._missing), dict(self._unanswered)
+        self._does_new_hold = False
+        if self._in_force is not None and self._unanswered:
+            return self._hold(self._in_force)
         self._add_subscribed(clusters)
         if isinstance(found, tuple) and not self.plan.missing:
             self.plan.outcome = XdsConfig(*found, clusters, self._target.node_id)
@@ -226,18 +168,42 @@ class _Resolution:
         self.plan.subscribed = {name: clusters[name] for name in names if name in clusters}
         return self.plan
 
+    def _hold(self, config: XdsConfig) -> Plan:
+        """The config in force, with the current state of its clusters.
+
+        A cluster that was deleted is used as before: its deletion belongs to the change that waits
+        (A74-18).
+        """
+        clusters: dict[str, ClusterResult] = {}
+        for name in routed_clusters(config.virtual_host):
+            found = self._resolve_cluster(name)
+            clusters[name] = found if isinstance(found, tuple) else config.clusters[name]
+        self._add_subscribed(clusters)
+        self.plan.outcome = config.with_clusters(clusters)
+        return self.plan
+
+    def _may_hold(self, cluster: str) -> bool:
+        """Whether this cluster, without an answer, holds the config in force.
+
+        It does not if it is in error there, too: to hold that config would help no RPC.
+        """
+        if self._in_force is None:
+            return False
+        before = self._in_force.clusters.get(cluster)
+        return self._does_new_hold if before is None else _has_endpoints(before)
+
     # Listener, route configuration, virtual host
 
     def _find_virtual_host(
         self,
     ) -> tuple[Listener, RouteConfiguration, VirtualHost] | ConfigError | None:
         name = self._target.listener_name
-        state = self._states.listeners.get(name, _MISSING)
+        state = self._states.listeners.get(name, MISSING)
         listener = state.resource
         if listener is None:
             return self._missing_or_error(name_listener(name), state)
         if not state.ambient_error.is_ok:
-            self._ambient.append(about(name_listener(name), state.ambient_error.details))
+            self._ambient[name_listener(name)] = state.ambient_error
         if listener.api_listener is None:
             text = "is not an API listener, wanted one with api_listener"
             return self._config_error(name_listener(name), text)
@@ -245,11 +211,11 @@ class _Resolution:
         if isinstance(routes, str):
             name, name_it = routes, name_route_config
             self.plan.route_configs[name] = None
-            route_state = self._states.route_configs.get(name, _MISSING)
+            route_state = self._states.route_configs.get(name, MISSING)
             if route_state.resource is None:
                 return self._missing_or_error(name_it(name), route_state)
             if not route_state.ambient_error.is_ok:
-                self._ambient.append(about(name_it(name), route_state.ambient_error.details))
+                self._ambient[name_it(name)] = route_state.ambient_error
             routes = route_state.resource
         host = find_virtual_host(routes.virtual_hosts, self._target.authority)
         if host is None:
@@ -267,15 +233,24 @@ class _Resolution:
             self._missing[Missing(name_cluster(name))] = None
             return None
         if state.resource is None:
-            status = self._status(name_cluster(name), state.error.details)
-            return ClusterError(status, state.does_not_exist)
+            return self._cluster_error(name, state)
         if isinstance(state.resource.discovery, AggregateCluster):
             return self._resolve_aggregate(name, state.resource)
         entry = self.resolve_leaf(name, state.resource)
         if isinstance(entry, Missing):
             self._missing[entry] = None
             return None
+        if name in self._silent_leaves and self._may_hold(name):
+            self._unanswered[self._silent_leaves[name]] = None
+            return None
         return self._reuse_previous(name, (entry,))
+
+    def _cluster_error(self, name: str, state: ResourceState[Cluster]) -> ClusterError | None:
+        if state.is_unanswered and self._may_hold(name):
+            self._unanswered[Missing(name_cluster(name))] = None
+            return None
+        status = self._status(name_cluster(name), state.error.details)
+        return ClusterError(status, state.does_not_exist)
 
     def resolve_leaf(self, name: str, cluster: Cluster) -> ClusterConfig | Missing:
         if name not in self._leaves:
@@ -287,14 +262,16 @@ class _Resolution:
         if isinstance(discovery, EdsCluster):
             eds_name = discovery.service_name or name
             self.plan.endpoints[eds_name] = None
-            state = self._states.endpoints.get(eds_name, _MISSING)
+            state = self._states.endpoints.get(eds_name, MISSING)
         else:
             assert isinstance(discovery, LogicalDnsCluster), "an aggregate is no leaf"
             dns_name = (discovery.host, discovery.port)
             self.plan.dns[dns_name] = None
-            state = self._states.dns.get(dns_name, _MISSING)
+            state = self._states.dns.get(dns_name, MISSING)
         if state.is_missing:
             return Missing(_name_endpoints_of(name, cluster), name)
+        if state.is_unanswered:
+            self._silent_leaves[name] = Missing(_name_endpoints_of(name, cluster), name)
         return ClusterConfig(name, cluster, state.resource, self._note(name, cluster, state))
 
     def _resolve_aggregate(self, name: str, cluster: Cluster) -> ClusterResult | None:
@@ -304,6 +281,9 @@ class _Resolution:
             return self._aggregate_error(name, walk.limit)
         if walk.missing:
             self._missing |= walk.missing
+            return None
+        if self._may_hold(name) and (unanswered := self._unanswered_of(walk)):
+            self._unanswered |= unanswered
             return None
         notes = walk.notes
         if not walk.leaves:
@@ -315,8 +295,13 @@ class _Resolution:
         aggregate = ClusterConfig(name, cluster, None, note)
         return self._reuse_previous(name, (aggregate, *walk.leaves.values()))
 
+    def _unanswered_of(self, walk: _AggregateWalk) -> dict[Missing, None]:
+        """The resources of an aggregate that no server has answered, unless a leaf is complete."""
+        silent = [self._silent_leaves.get(name) for name in walk.leaves]
+        return {} if None in silent else walk.unanswered | dict.fromkeys(filter(None, silent))
+
     def cluster_state(self, name: str) -> ResourceState[Cluster]:
-        return self._states.clusters.get(name, _MISSING)
+        return self._states.clusters.get(name, MISSING)
 
     def _reuse_previous(
         self, name: str, entries: tuple[ClusterConfig, ...]
@@ -344,21 +329,23 @@ class _Resolution:
 
     def _note(self, name: str, cluster: Cluster, state: ResourceState[EndpointResource]) -> str:
         """Why the cluster may have no endpoints or old ones; otherwise only the node ID."""
-        # Texts are made only if there is something to report: this runs for every update.
-        texts = []
+        node_id, cluster_error = self._target.node_id, self.cluster_state(name).ambient_error
+        has_endpoints = state.resource is not None and state.resource.has_endpoints
+        if (
+            has_endpoints
+            and not self._ambient
+            and state.ambient_error.is_ok
+            and cluster_error.is_ok
+        ):
+            # Texts are made only if there is something to report: this runs for every update.
+            return node_phrase(node_id)
+        subject, notes = _name_endpoints_of(name, cluster), []
         if state.resource is None:
-            texts.append(state.error.details)
-        else:
-            if not state.resource.has_endpoints:
-                texts.append(NO_ENDPOINT)
-            if not state.ambient_error.is_ok:
-                texts.append(state.ambient_error.details)
-        notes = [about(_name_endpoints_of(name, cluster), text) for text in texts] if texts else []
-        cluster_error = self.cluster_state(name).ambient_error
-        if not cluster_error.is_ok:
-            notes.append(about(name_cluster(name), cluster_error.details))
-        notes += self._ambient
-        node_id = self._target.node_id
+            notes.append(about(subject, state.error.details))
+        elif not has_endpoints:
+            notes.append(about(subject, NO_ENDPOINT))
+        ambient = {subject: state.ambient_error, name_cluster(name): cluster_error, **self._ambient}
+        notes += _describe_ambient(ambient)
         return with_node("; ".join(notes), node_id) if notes else node_phrase(node_id)
 
     def _status(self, context: str, text: str) -> Status:
@@ -369,6 +356,9 @@ class _Resolution:
     def _missing_or_error(self, context: str, state: ResourceState[T]) -> ConfigError | None:
         if state.is_missing:
             self._missing[Missing(context)] = None
+            return None
+        if state.is_unanswered and self._in_force is not None:
+            self._unanswered[Missing(context)] = None
             return None
         status = self._status(context, state.error.details)
         return ConfigError(context, status, state.does_not_exist)
@@ -403,6 +393,8 @@ class _AggregateWalk:
         self.leaves: dict[str, ClusterConfig] = {}
         self.errors: dict[str, Status] = {}
         self.missing: dict[Missing, None] = {}
+        # Clusters below it that no server has answered; they are in `errors`, too.
+        self.unanswered: dict[Missing, None] = {}
         # The error text of an exceeded limit; empty if there is none.
         self.limit = ""
         # The clusters from the root to the current one; and the text about the first loop.
@@ -458,6 +450,23 @@ class _AggregateWalk:
             self.missing[Missing(name_cluster(name), self._root)] = None
         else:
             self.errors[name] = state.error
+            if state.is_unanswered:
+                self.unanswered[Missing(name_cluster(name), self._root)] = None
+
+
+def _describe_ambient(errors: Mapping[str, Status]) -> list[str]:
+    """Errors by subject. An outage of a server affects all resources, and is named once."""
+    notes: dict[str, None] = {}
+    for subject, error in errors.items():
+        if isinstance(error, NoAnswer):
+            notes[error.details] = None
+        elif not error.is_ok:
+            notes[about(subject, error.details)] = None
+    return list(notes)
+
+
+def _has_endpoints(result: ClusterResult) -> bool:
+    return not isinstance(result, ClusterError) and any(each.endpoints for each in result)
 
 
 def _is_same(old: ClusterConfig, new: ClusterConfig) -> bool:

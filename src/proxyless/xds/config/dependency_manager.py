@@ -11,17 +11,24 @@ Theory of operation
     While the listener or the routes are in error, no set of routed clusters has to change in one
     step. Clusters that RPCs still hold are then published independently: new endpoints, an error or
     a removal at once (A31-41, A74-49).
+
+    While a server does not answer, routes that need its resources wait, and those in force are held
+    (D50).
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from proxyless.base import OK, Endpoint, Locality, Status, StatusCode
 from proxyless.base.frozen import frozen
+from proxyless.metrics import NO_METRICS, Metrics
+from proxyless.metrics.instruments import XDS_HELD_CONFIGS
 from proxyless.resolver import ResolverResult, Target
 from proxyless.runtime import Soon
-from proxyless.xds.config.dependencies import (
+from proxyless.xds.config.dependencies import resolve
+from proxyless.xds.config.plan import (
     ConfigError,
     ConfigTarget,
     DnsName,
@@ -29,9 +36,9 @@ from proxyless.xds.config.dependencies import (
     Plan,
     ResourceState,
     ResourceStates,
-    resolve,
 )
 from proxyless.xds.config.xds_config import ClusterResult, XdsConfig, XdsConfigWatcher
+from proxyless.xds.error_texts import name_listener
 from proxyless.xds.resources import EndpointInfo, EndpointResource, LocalityEndpoints
 
 if TYPE_CHECKING:
@@ -43,6 +50,8 @@ if TYPE_CHECKING:
     from proxyless.xds.resources import Cluster, Listener, RouteConfiguration
 
 T = TypeVar("T")
+
+LOGGER: Final = logging.getLogger("proxyless.xds.resolver")
 
 # The number of clusters up to which a config is resolved and published in the same turn.
 PUBLISHED_AT_ONCE_MAX: Final = 1_000
@@ -71,6 +80,9 @@ class ManagerTools:
     # For LOGICAL_DNS clusters.
     dns: ResolverFactory
     dns_context: ResolverContext
+    # Whether the config in force is held while no server answers (D50).
+    holds_config: bool = True
+    metrics: Metrics = NO_METRICS
 
 
 class XdsDependencyManager:
@@ -96,8 +108,9 @@ class XdsDependencyManager:
         # Published last: the config; and the error, then the config has only subscribed clusters.
         self._config: XdsConfig | None = None
         self._error: ConfigError | None = None
-        # What delays the next config, and since when.
+        # What delays the next config, and since when; start of the hold of this one.
         self._missing_since_s: dict[Missing, float] = {}
+        self._held_since_s: float | None = None
         # Requested while a notification is not processed yet.
         self._reconcile_soon = Soon(tools.clock, self._reconcile)
         # The last plan; requested if a large one is not published yet.
@@ -132,12 +145,16 @@ class XdsDependencyManager:
 
     def plan(self) -> Plan:
         """The current plan. Has no side effect: explanations use it, too."""
-        return resolve(self._target, self._states, self._subscribed, self._config)
+        may_hold = self._tools.holds_config and self._error is None
+        return resolve(
+            self._target, self._states, self._subscribed, self._config, may_hold=may_hold
+        )
 
     def waits_s(self, plan: Plan) -> dict[Missing, float]:
         """How long the config has been delayed by each missing resource of a plan."""
         now_s = self._tools.clock.now_s()
-        return {each: now_s - self._missing_since_s.get(each, now_s) for each in plan.missing}
+        awaited = plan.missing | plan.unanswered
+        return {each: now_s - self._missing_since_s.get(each, now_s) for each in awaited}
 
     def close(self) -> None:
         """Stop every watch; the watcher is not called any more. Idempotent."""
@@ -160,12 +177,31 @@ class XdsDependencyManager:
         plan = self.plan()
         self._watch(plan)
         now_s, before = self._tools.clock.now_s(), self._missing_since_s
-        self._missing_since_s = {each: before.get(each, now_s) for each in plan.missing}
+        awaited = plan.missing | plan.unanswered
+        self._missing_since_s = {each: before.get(each, now_s) for each in awaited}
         self._plan = plan
+        if bool(plan.unanswered) != (self._held_since_s is not None):
+            self._on_hold_changed(plan, now_s)
         if len(plan.clusters) > PUBLISHED_AT_ONCE_MAX:
             self._publish_soon.request()
         else:
             self._publish_plan()
+
+    def _on_hold_changed(self, plan: Plan, now_s: float) -> None:
+        listener, since_s = name_listener(self._target.listener_name), self._held_since_s
+        if since_s is not None:
+            self._held_since_s = None
+            LOGGER.info("%s: routes are not held any more, after %.1f s", listener, now_s - since_s)
+            return
+        self._held_since_s = now_s
+        metrics = self._tools.metrics
+        metrics.count(XDS_HELD_CONFIGS, (metrics.target,))
+        first = next(iter(plan.unanswered))
+        self._tools.dns_context.trace.emit("xds_resolver.held", awaited=str(first))
+        text = (
+            "%s: routes in force are held, new ones wait for %s, which no xds server has answered"
+        )
+        LOGGER.warning(text, listener, first)
 
     def _publish_plan(self) -> None:
         # A large plan that waited is out of date now.

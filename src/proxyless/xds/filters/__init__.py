@@ -2,7 +2,8 @@
 
 Specs: A39.
 
-api               FilterFactory and FilterRegistry
+registry          FilterRegistry: factories by type of message
+api               FilterFactory: interface of one type of filter
 rpc_filter        interfaces of a filter, and the filters of one RPC
 attributes        attributes of an RPC, from selector and filters to the pickers
 router            the end of every chain (A39)
@@ -10,18 +11,31 @@ fault             config of the fault filter (A33): delays and aborts; its RPCs:
 stateful_session  config of the session filter (A55): the cookie; its RPCs: session_filter
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from proxyless.xds.filters.api import FilterFactory, FilterRegistry
-from proxyless.xds.filters.fault import FaultFilterFactory
-from proxyless.xds.filters.router import RouterFilterFactory
-from proxyless.xds.filters.rpc_filter import ClientFilter, RoutedRpc, RpcFilter
-from proxyless.xds.filters.stateful_session import StatefulSessionFilterFactory
-from proxyless.xds.parsing.http_filters import FilterMessage
+from proxyless.base.lazy_exports import lazy_exports
+from proxyless.xds.filters.registry import DeferredFilter, FilterRegistry
+
+if TYPE_CHECKING:
+    from proxyless.xds.filters.api import FilterFactory, FilterMessage
+    from proxyless.xds.filters.rpc_filter import ClientFilter, RoutedRpc, RpcFilter
+else:
+    # Not used by channels without `xds:` targets.
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "ClientFilter": "rpc_filter",
+            "FilterFactory": "api",
+            "FilterMessage": "api",
+            "RoutedRpc": "rpc_filter",
+            "RpcFilter": "rpc_filter",
+        },
+    )
 
 __all__ = [
     "FILTER_FACTORIES",
     "ClientFilter",
+    "DeferredFilter",
     "FilterFactory",
     "FilterMessage",
     "FilterRegistry",
@@ -29,9 +43,16 @@ __all__ = [
     "RpcFilter",
 ]
 
+_MESSAGES: Final = "envoy.extensions.filters.http"
+_SESSION: Final = f"{_MESSAGES}.stateful_session.v3.StatefulSession"
+
 # Every filter of this package.
-FILTER_FACTORIES: Final[tuple[FilterFactory, ...]] = (
-    RouterFilterFactory(),
-    FaultFilterFactory(),
-    StatefulSessionFilterFactory(),
+FILTER_FACTORIES: Final = (
+    DeferredFilter((f"{_MESSAGES}.router.v3.Router",), f"{__name__}.router", "RouterFilterFactory"),
+    DeferredFilter((f"{_MESSAGES}.fault.v3.HTTPFault",), f"{__name__}.fault", "FaultFilterFactory"),
+    DeferredFilter(
+        (_SESSION, f"{_SESSION}PerRoute"),
+        f"{__name__}.stateful_session",
+        "StatefulSessionFilterFactory",
+    ),
 )

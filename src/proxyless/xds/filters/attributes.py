@@ -11,6 +11,8 @@ from proxyless.base import Key
 
 # The child of xds_cluster_manager that picks for the RPC (A31-18).
 CLUSTER: Final[Key[str]] = Key("cluster")
+# Prefix of the names of its children that get copies of RPCs only.
+MIRROR_PREFIX: Final = "mirror:"
 
 # Present if the endpoint's hostname becomes the authority of the RPC (A81).
 AUTO_HOST_REWRITE: Final[Key[bool]] = Key("auto_host_rewrite")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from proxyless.base import Attributes, Metadata
+    from proxyless.channel.config_selector import Mirror
     from proxyless.wire import StreamEnd
 
 
@@ -99,9 +100,15 @@ class FilterOrigin:
 class FilterStack:
     """The filters of one RPC, as a `channel.Interception`."""
 
-    __slots__ = ("_filters", "abort", "delay_s")
+    __slots__ = ("_filters", "abort", "delay_s", "mirrors")
 
-    def __init__(self, chain: Sequence[RpcFilter | None], origin: FilterOrigin) -> None:
+    def __init__(
+        self,
+        chain: Sequence[RpcFilter | None],
+        origin: FilterOrigin,
+        mirrors: Sequence[Mirror] = (),
+    ) -> None:
+        self.mirrors = mirrors
         self._filters = [each for each in chain if each is not None]
         self.delay_s = 0.0
         self.abort: Status | None = None

@@ -25,9 +25,10 @@ from proxyless.lb.config import parse_child_policy, parse_policy_list
 from proxyless.lb.description import LbNode, as_child, join_notes
 from proxyless.lb.reentrancy import Hold
 from proxyless.lb.retained_child import NOT_LISTED, RetainedChild, join_rejections
+from proxyless.runtime import ActionsJob
 from proxyless.xds.config.attributes import XDS_CONFIG
 from proxyless.xds.error_texts import with_node
-from proxyless.xds.filters.attributes import CLUSTER
+from proxyless.xds.filters.attributes import CLUSTER, MIRROR_PREFIX
 from proxyless.xds.lb.cds.policy import CdsConfig, CdsFactory
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ NAME: Final = "xds_cluster_manager_experimental"
 
 # Units of `runtime.work_queue`: an update of a child without a change.
 UPDATE_UNITS: Final = 2
+# The same, to close a child with its policies.
+CLOSE_UNITS: Final = 15
 A31_NAME: Final = "xds_cluster_manager"
 
 _NO_CHILDREN: Final = Status(StatusCode.UNAVAILABLE, "xds_cluster_manager has no children")
@@ -165,8 +168,9 @@ class ClusterManagerPolicy:
     def close(self) -> None:
         self._helper.context.work.cancel(self)
         children, self._children = self._children, {}
-        for child in children.values():
-            child.close()
+        if children:
+            job = ActionsJob([child.close for child in children.values()])
+            self._helper.context.work.run(job, CLOSE_UNITS)
 
     def describe(self) -> LbNode:
         children = tuple(child.describe() for child in self._children.values())
@@ -188,9 +192,11 @@ class ClusterManagerPolicy:
             self._set_in_config(child, in_config=True)
 
     def _set_in_config(self, child: ClusterChild, *, in_config: bool) -> None:
-        """Only children of the config are picked from and counted (A28-08)."""
+        """Only children of the config are picked from and counted (A28-08), and no mirrors."""
         if child.in_config is not in_config:
             child.in_config = child.is_pickable = in_config
+            if child.is_mirror:
+                return
             if in_config:
                 self._counts.add(child.state)
             else:
@@ -199,13 +205,18 @@ class ClusterManagerPolicy:
     # Called by children.
 
     def on_report(self, child: ClusterChild, before: State) -> None:
-        if child.in_config:
-            self._counts.move(before, child.state)
+        # After `close`, children may still report until it is their turn.
+        if child.in_config and child.name in self._children:
+            if not child.is_mirror:
+                self._counts.move(before, child.state)
             if not self._hold.active:
                 self._report()
 
     def destroy(self, name: str) -> None:
-        self._children.pop(name).close()
+        child = self._children.pop(name, None)
+        # None if this policy is closed, and the child is about to be.
+        if child is not None:
+            child.close()
 
     # Reports.
 
@@ -216,7 +227,8 @@ class ClusterManagerPolicy:
         self._helper.update_state(state, picker)
 
     def _failure(self) -> Status:
-        failures = (child.failure for child in self._children.values() if child.in_config)
+        children = self._children.values()
+        failures = (each.failure for each in children if each.in_config and not each.is_mirror)
         return next(failures, _NO_CHILDREN)
 
 
@@ -225,11 +237,13 @@ class ClusterChild(RetainedChild):
 
     trace_name: ClassVar[str] = "xds_cluster_manager.child"
 
-    __slots__ = ("_owner", "failure", "in_config", "is_pickable", "picker", "state")
+    __slots__ = ("_owner", "failure", "in_config", "is_mirror", "is_pickable", "picker", "state")
 
     def __init__(self, helper: Helper, name: str, owner: ClusterManagerPolicy) -> None:
         super().__init__(helper, name, owner.destroy)
         self._owner: Final = owner
+        # It gets copies of RPCs only, so the state of the channel does not depend on it.
+        self.is_mirror: Final = name.startswith(MIRROR_PREFIX)
         # From the last report. RPCs are queued until a new child reports (A31-27).
         self.state = State.CONNECTING
         self.picker: Picker = QUEUE_PICKER
@@ -302,20 +316,22 @@ def _parse_plain_children(
         return None
     parsed: dict[str, PolicyConfig] = {}
     for name, child in children.items():
-        cluster = _plain_cluster(child)
-        if cluster is None:
+        config = _plain_config(child)
+        if config is None:
             return None
-        parsed[name] = PolicyConfig(factory, CdsConfig(cluster))
+        parsed[name] = PolicyConfig(factory, config)
     return parsed
 
 
-def _plain_cluster(child: object) -> str | None:
-    """The cluster of a child whose only field is a cds policy with that cluster."""
+def _plain_config(child: object) -> CdsConfig | None:
+    """The config of a child whose only field is a cds policy, dynamic or not."""
     match child:
         case {"childPolicy": [{CdsFactory.name: {"cluster": str(cluster)} as config} as policy]}:
             assert isinstance(child, dict), "a mapping pattern matched"
-            is_plain = len(child) == len(policy) == len(config) == 1
-            return cluster if is_plain and cluster and cluster.isascii() else None
+            is_dynamic = config.get("isDynamic") is True
+            is_plain = len(child) == len(policy) == len(config) - is_dynamic == 1
+            is_valid = is_plain and cluster and cluster.isascii()
+            return CdsConfig(cluster, is_dynamic) if is_valid else None
         case _:
             return None
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from proxyless.base.endpoint import PORT_MAX
 from proxyless.base.environment import read_flag
 from proxyless.base.frozen import frozen
+from proxyless.lb.connection_limit import XDS_GUARD, is_scaling_enabled
 from proxyless.xds.client.slices import finish
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
 from proxyless.xds.parsing.endpoint import HEALTH_STATUSES
@@ -119,6 +120,7 @@ class ClusterType:
             lb_config=self._parse_lb_config(message, errors),
             outlier_detection=_parse_outlier_detection(message, errors),
             max_concurrent_requests=_parse_max_requests(message),
+            max_connections_per_subchannel=self._parse_max_connections(message, errors),
             tls=self._parse_tls(message, context, errors),
             has_http_proxies=has_http_proxies(message.transport_socket, self.environ),
             lrs_server=context.server if _parse_has_lrs(message, errors) else None,
@@ -127,6 +129,20 @@ class ClusterType:
             override_host_status=_parse_override_host_status(message),
             telemetry_labels=_parse_telemetry_labels(message),
         )
+
+    def _parse_max_connections(self, message: Proto, errors: ValidationErrors) -> int:
+        """The limit in the first per-host threshold for the default priority (A105-03)."""
+        if not is_scaling_enabled(self.environ, XDS_GUARD):
+            return 1
+        for index, threshold in enumerate(message.circuit_breakers.per_host_thresholds):
+            if threshold.priority == _DEFAULT_PRIORITY:
+                limit = read_uint32(threshold, "max_connections")
+                path = f"circuit_breakers.per_host_thresholds[{index}].max_connections"
+                if limit == 0:
+                    with errors.field(path):
+                        errors.add("is 0, wanted 1 or more")
+                return limit or 1
+        return 1
 
     def _parse_lb_config(
         self, message: Proto, errors: ValidationErrors

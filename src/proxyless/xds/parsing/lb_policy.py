@@ -1,7 +1,7 @@
 """Converter of a cluster's LB policy to a LoadBalancingConfig list in JSON, with one entry.
 
-Specs: A52 (conversions), A42 (ring_hash), A48 (least_request), A58 and A114 (weighted_round_robin),
-A62-25 to A62-29 (pick_first).
+Specs: A52 (conversions), A42 (ring_hash), A48 (least_request), A58, A100 and A114
+(weighted_round_robin), A62-25 to A62-29 (pick_first).
 
 A cluster configures its policy by a list of typed configs, of which the first supported one is
 used, or by the older enum lb_policy. The result is validated by the policies' own parsers. A custom
@@ -45,6 +45,7 @@ LEVELS_MAX: Final = 16
 RING_SIZE_LIMIT: Final = 8 * 1024 * 1024
 RING_SIZE_MIN_DEFAULT: Final = 1024
 CHOICE_COUNT_MIN: Final = 2
+PERCENT_MAX: Final = 100
 
 # Conversions
 
@@ -121,6 +122,27 @@ def _convert_weighted_round_robin(
     if message.metric_names_for_computing_utilization:
         names = list(message.metric_names_for_computing_utilization)
         config["metricNamesForComputingUtilization"] = names
+    with errors.field("slow_start_config"):
+        slow_start = _convert_slow_start(message.slow_start_config, errors)
+    # As in Envoy, without a window there is no slow start.
+    if slow_start["slowStartWindow"] not in (None, "0s"):
+        config["slowStartConfig"] = slow_start
+    return config
+
+
+def _convert_slow_start(message: Proto, errors: ValidationErrors) -> Json:
+    """The `slowStartConfig` of a SlowStartConfig (A100)."""
+    config: Json = {"slowStartWindow": parse_duration_text(message, "slow_start_window", errors)}
+    if message.HasField("aggression"):
+        aggression: float = message.aggression.default_value
+        if not (isfinite(aggression) and aggression > 0):
+            add_error(errors, "aggression", f"is {aggression:g}, wanted a number above 0")
+        config["aggression"] = aggression
+    if message.HasField("min_weight_percent"):
+        percent: float = message.min_weight_percent.value
+        if not 0 <= percent <= PERCENT_MAX:
+            add_error(errors, "min_weight_percent", f"is {percent:g}, wanted 0 to 100")
+        config["minWeightPercent"] = percent
     return config
 
 

@@ -28,11 +28,12 @@ CLUSTER_SPECIFIER_PLUGINS_MAX: Final = 10_000
 HEADERS_MAX: Final = 1_000
 WEIGHTED_CLUSTERS_MAX: Final = 10_000
 HASH_POLICIES_MAX: Final = 1_000
+MIRROR_POLICIES_MAX: Final = 16
 
 # Per ClusterLoadAssignment. Envoy's API allows the priorities 0 to 128.
 PRIORITIES_MAX: Final = 129
-LOCALITIES_MAX: Final = 10_000
-ENDPOINTS_MAX: Final = 100_000
+LOCALITIES_MAX: Final = 3_000
+ENDPOINTS_MAX: Final = 20_000
 # Per endpoint. A hostname is sent in each RPC if authorities are rewritten (A81).
 ADDRESSES_MAX: Final = 1_000
 HOSTNAME_CHARACTERS_MAX: Final = 1_024

@@ -41,7 +41,11 @@ from proxyless.xds.parsing.proto_fields import (
     read_duration_s,
     read_uint32,
 )
-from proxyless.xds.parsing.route_policies import parse_hash_policies, parse_retry
+from proxyless.xds.parsing.route_policies import (
+    parse_hash_policies,
+    parse_mirror_policies,
+    parse_retry,
+)
 from proxyless.xds.resources.route import (
     ClusterChoice,
     NonForwardingAction,
@@ -350,6 +354,7 @@ class _RouteConfigurationParser:
             hash_policies=parse_hash_policies(action.hash_policy, errors),
             # "if the trusted_xds_server server option is present" - A81
             auto_host_rewrite=self._context.may_rewrite and action.auto_host_rewrite.value,
+            mirrors=parse_mirror_policies(action.request_mirror_policies, errors),
         )
 
     def _parse_retry(self, holder: Proto) -> RetryOnPolicy | None:

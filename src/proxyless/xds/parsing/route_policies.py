@@ -1,11 +1,12 @@
-"""Parsers of a route's retry policy (A44) and hash policies (A42)."""
+"""Parsers of a route's retry policy (A44), hash policies (A42) and mirror policies."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import StatusCode
-from proxyless.xds.parsing.limits import HASH_POLICIES_MAX
+from proxyless.xds.parsing.limits import HASH_POLICIES_MAX, MIRROR_POLICIES_MAX
+from proxyless.xds.parsing.matchers import parse_runtime_fraction
 from proxyless.xds.parsing.proto_fields import (
     add_error,
     check_regex,
@@ -14,7 +15,7 @@ from proxyless.xds.parsing.proto_fields import (
     read_uint32,
 )
 from proxyless.xds.resources.regex import compile_rewrite
-from proxyless.xds.resources.route import HashPolicy, RetryOnPolicy
+from proxyless.xds.resources.route import HashPolicy, MirrorPolicy, RetryOnPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +41,7 @@ _BACKOFF_MAX_TIMES_BASE: Final = 10
 _BACKOFF_MIN_S: Final = 0.001
 
 _CHANNEL_ID_KEY: Final = "io.grpc.channel_id"
+_MILLION: Final = 1_000_000
 
 
 def parse_retry(policy: Proto, errors: ValidationErrors) -> RetryOnPolicy:
@@ -133,3 +135,26 @@ def _parse_rewrite(rewrite: Proto, errors: ValidationErrors) -> tuple[str, str]:
         except ValueError as error:
             add_error(errors, "substitution", str(error))
     return source, substitution
+
+
+def parse_mirror_policies(
+    messages: Sequence[Proto], errors: ValidationErrors
+) -> tuple[MirrorPolicy, ...]:
+    """The request_mirror_policies of a route action, without those that do not name a cluster."""
+    if not messages:
+        return ()
+    with errors.field("request_mirror_policies"):
+        return parse_list(messages, MIRROR_POLICIES_MAX, _parse_mirror_policy, errors)
+
+
+def _parse_mirror_policy(message: Proto, errors: ValidationErrors) -> MirrorPolicy | None:
+    # As in Envoy, all RPCs are copied without a fraction.
+    per_million = _MILLION
+    if message.HasField("runtime_fraction"):
+        with errors.field("runtime_fraction"):
+            fraction = parse_runtime_fraction(message.runtime_fraction, errors)
+        per_million = 0 if fraction is None else fraction.per_million
+    if not message.cluster or not per_million:
+        return None
+    has_shadow_suffix = not message.disable_shadow_host_suffix_append
+    return MirrorPolicy(message.cluster, per_million, has_shadow_suffix)

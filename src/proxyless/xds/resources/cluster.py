@@ -122,6 +122,8 @@ class Cluster:
     # None: the outlier_detection policy is in the tree, as a no-op (A50-01).
     outlier_detection: OutlierDetection | None = None
     max_concurrent_requests: int = MAX_REQUESTS_DEFAULT
+    # Connections to each endpoint (A105).
+    max_connections_per_subchannel: int = 1
     tls: UpstreamTls | None = None
     # Whether connections use the HTTP proxies of endpoints that have one (A86).
     has_http_proxies: bool = False

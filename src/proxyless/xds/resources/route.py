@@ -74,6 +74,16 @@ class RetryOnPolicy:
     backoff_max_s: float
 
 
+@frozen
+class MirrorPolicy:
+    """A cluster that gets copies of a fraction of the route's RPCs."""
+
+    cluster: str
+    per_million: int
+    # Whether the authority of copies has the suffix "-shadow".
+    has_shadow_suffix: bool = True
+
+
 @frozen(kw_only=True)
 class RouteAction:
     """Cluster, timeouts, retries and hash of a route's RPCs.
@@ -92,6 +102,7 @@ class RouteAction:
     retry: RetryOnPolicy | None = None
     hash_policies: tuple[HashPolicy, ...] = ()
     auto_host_rewrite: bool = False
+    mirrors: tuple[MirrorPolicy, ...] = ()
 
 
 @frozen

@@ -43,6 +43,10 @@ DEFAULT_TIMEOUT_S: Final = 15.0
 # Limits of a table's cache: applications choose the paths.
 CACHED_PATHS_MAX: Final = 4096
 CACHED_ROUTES_MAX: Final = 100_000
+_NO_DEFAULT: Final = (
+    "the channel option proxyless.xds_default_route_timeout_ms or GRPC_XDS_DEFAULT_ROUTE_TIMEOUT, "
+    "0 for none, changes that"
+)
 # The largest denominator of a fraction.
 _MILLION: Final = 1_000_000
 # "the backoff … exponential" - A44 leaves the factor to gRPC's retries, where it is 2.
@@ -93,10 +97,15 @@ def choose_timeout(action: RouteAction, defaults: RouteDefaults) -> TimeoutChoic
 
 def route_method_config(action: RouteAction, defaults: RouteDefaults) -> MethodConfig:
     """The settings of a route's RPCs (A31-17)."""
-    timeout_s = choose_timeout(action, defaults).timeout_s
+    choice = choose_timeout(action, defaults)
+    timeout_s = None if choice.timeout_s == inf else choice.timeout_s
+    note = ""
+    if timeout_s is not None and choice.field == "default":
+        note = f"its route sets no timeout, so it has {timeout_s:g} s (A31); {_NO_DEFAULT}"
     return MethodConfig(
-        timeout_s=None if timeout_s == inf else timeout_s,
+        timeout_s=timeout_s,
         retry_policy=_retry_policy(action.retry or defaults.retry),
+        timeout_note=note,
     )
 
 

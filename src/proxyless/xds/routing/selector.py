@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import EMPTY_ATTRIBUTES, Attributes, Status
@@ -20,7 +20,7 @@ from proxyless.base.frozen import frozen
 from proxyless.channel.config_selector import CallConfig
 from proxyless.lb import REQUEST_HASH
 from proxyless.xds.config.dependencies import routed_clusters
-from proxyless.xds.filters.attributes import AUTO_HOST_REWRITE, CLUSTER
+from proxyless.xds.filters.attributes import AUTO_HOST_REWRITE, CLUSTER, MIRROR_PREFIX
 from proxyless.xds.filters.rpc_filter import FilterOrigin, FilterStack, RoutedRpc
 from proxyless.xds.resources import (
     ClusterChoice,
@@ -39,17 +39,24 @@ from proxyless.xds.routing.route_table import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from proxyless.base import Metadata
+    from proxyless.channel.mirrored_call import MirroredCalls
     from proxyless.channel.service_config import MethodConfig
     from proxyless.runtime import Random
     from proxyless.xds.config import ClusterSubscriptions, XdsConfig
-    from proxyless.xds.filters.api import FilterRegistry
+    from proxyless.xds.filters import FilterRegistry
     from proxyless.xds.filters.rpc_filter import ClientFilter
     from proxyless.xds.resources import HttpConnectionManager, HttpFilter, VirtualHost
     from proxyless.xds.resources.filter import FilterOverride, FilterOverrides
     from proxyless.xds.routing.cluster_refs import ClusterRef, ClusterRefs
+    from proxyless.xds.routing.mirrors import RouteMirrors
     from proxyless.xds.routing.request_hash import RequestHash
     from proxyless.xds.routing.route_table import TableRoute
+
+# Clusters that the routes of one virtual host mirror to; others are ignored.
+MIRRORED_MAX: Final = 256
 
 _RING_HASH: Final = "ring_hash_experimental"
 
@@ -97,13 +104,23 @@ class XdsConfigSelector:
         common = EMPTY_ATTRIBUTES
         if action.auto_host_rewrite:
             common = common.with_(AUTO_HOST_REWRITE, True)
+        method_config = route_method_config(action, self._defaults)
         return _PreparedRoute(
             self._choices(entry, action),
-            route_method_config(action, self._defaults),
+            method_config,
             self._request_hash(action),
             common,
             self._tools,
+            self._mirrors(action, method_config),
         )
+
+    def _mirrors(self, action: RouteAction, method_config: MethodConfig) -> RouteMirrors | None:
+        if not action.mirrors:
+            return None
+        from proxyless.xds.routing.mirrors import RouteMirrors  # noqa: PLC0415 - few routes have any
+
+        policies = [each for each in action.mirrors if MIRROR_PREFIX + each.cluster in self._refs]
+        return RouteMirrors(policies, method_config.timeout_s, self._tools)
 
     def _choices(self, entry: TableRoute, action: RouteAction) -> list[_Choice]:
         layers = (self._config.virtual_host.filter_overrides, entry.route.filter_overrides)
@@ -178,8 +195,10 @@ class _PreparedRoute:
         request_hash: RequestHash | None,
         common: Attributes,
         tools: SelectorTools,
+        mirrors: RouteMirrors | None = None,
     ) -> None:
         self._choices = choices
+        self._mirrors = mirrors
         self._by_cluster = {choice.cluster: choice for choice in choices}
         self._method_config = method_config
         self._hash = request_hash
@@ -198,7 +217,8 @@ class _PreparedRoute:
             )
             for choice in choices
         }
-        self._is_plain = request_hash is None and not any(each.filters for each in choices)
+        has_filters = any(each.filters for each in choices)
+        self._is_plain = request_hash is None and not has_filters and mirrors is None
 
     def select(self, path: str, metadata: Metadata) -> CallConfig:
         """Choose a cluster at random and add a reference to it."""
@@ -220,7 +240,9 @@ class _PreparedRoute:
         rpc_filters = [each.on_rpc(rpc) for each in choice.filters]
         # Before the reference is added: a filter that raises would leak it.
         is_filtered = rpc_filters.count(None) < len(rpc_filters)
-        stack = FilterStack(rpc_filters, choice.origin) if is_filtered else None
+        mirrors = () if self._mirrors is None else self._mirrors.choose(attributes)
+        is_intercepted = is_filtered or mirrors
+        stack = FilterStack(rpc_filters, choice.origin, mirrors) if is_intercepted else None
         # A filter may have chosen another cluster of the route (A60-02).
         final = self._by_cluster.get(rpc.cluster, choice)
         attributes = rpc.attributes.with_(CLUSTER, final.ref.key)
@@ -247,9 +269,23 @@ class SelectorTools:
     # From the last config: there may be many routes, and most updates do not change them.
     _host: VirtualHost | None = field(default=None, init=False)
     _keys: tuple[str, ...] = field(default=(), init=False)
+    # Made for the first route with a mirror.
+    _mirrored_calls: MirroredCalls | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.channel_id = self.random.getrandbits(64)
+
+    def mirrored_calls(self) -> MirroredCalls:
+        if self._mirrored_calls is None:
+            from proxyless.channel.mirrored_call import MirroredCalls  # noqa: PLC0415 - few need it
+
+            self._mirrored_calls = MirroredCalls()
+        return self._mirrored_calls
+
+    def close(self) -> None:
+        """Called when the resolver is closed."""
+        if self._mirrored_calls is not None:
+            self._mirrored_calls.close()
 
     def keys_of(self, config: XdsConfig) -> tuple[str, ...]:
         """The keys of the children that the routes of a config name."""
@@ -257,7 +293,8 @@ class SelectorTools:
         if host is not self._host:
             clusters = (CLUSTER_PREFIX + name for name in routed_clusters(host))
             plugins = (PLUGIN_PREFIX + name for name in routed_plugins(host))
-            self._host, self._keys = host, (*clusters, *plugins)
+            mirrors = (MIRROR_PREFIX + name for name in mirror_clusters(host))
+            self._host, self._keys = host, (*clusters, *plugins, *mirrors)
         return self._keys
 
 
@@ -272,6 +309,15 @@ def routed_plugins(host: VirtualHost) -> dict[str, None]:
     actions = (route.action for route in host.routes)
     choices = (action.choice for action in actions if isinstance(action, RouteAction))
     return dict.fromkeys(each.plugin for each in choices if isinstance(each, PluginChoice))
+
+
+def mirror_clusters(host: VirtualHost) -> Iterable[str]:
+    """The clusters that a virtual host's routes mirror to, in order and up to the limit."""
+    actions = (route.action for route in host.routes)
+    policies = (
+        policy for each in actions if isinstance(each, RouteAction) for policy in each.mirrors
+    )
+    return islice(dict.fromkeys(policy.cluster for policy in policies), MIRRORED_MAX)
 
 
 def override_layer(name: str, layers: tuple[FilterOverrides, ...]) -> int | None:

@@ -12,14 +12,16 @@ offline   config of a target without a control plane
 
 from proxyless.xds.client import DecodeContext, ResourceDump, ResourceStatus, XdsClients
 from proxyless.xds.client.api import ServerView
+from proxyless.xds.client.codec import USER_AGENT_NAME
 from proxyless.xds.config import ClusterConfig, ClusterError, ClusterResult, XdsConfig
-from proxyless.xds.config.dependencies import ConfigError, ConfigTarget, Missing, Plan
 from proxyless.xds.config.dependency_manager import ResourceTypes
+from proxyless.xds.config.plan import ConfigError, ConfigTarget, Missing, Plan
 from proxyless.xds.config.virtual_hosts import best_domain
 from proxyless.xds.filters import FilterRegistry
 from proxyless.xds.lb.override_host.hosts import Verdict
 from proxyless.xds.parsing.http_proxy import HTTP_CONNECT_GUARD, has_http_proxies
-from proxyless.xds.resolver import XdsView, default_timeout_s, resource_types
+from proxyless.xds.resolver import XdsView, resource_types
+from proxyless.xds.resolver_options import default_timeout_s
 from proxyless.xds.routing.route_table import DEFAULT_TIMEOUT_S, TableRoute
 from proxyless.xds.view.offline import resolve_offline
 from proxyless.xds.view.parsers import (
@@ -30,15 +32,23 @@ from proxyless.xds.view.parsers import (
     read_retry,
     unmatchable_path,
 )
-from proxyless.xds.view.routing import FilterView, RoutingView, cluster_key, plugin_key
+from proxyless.xds.view.routing import (
+    FilterView,
+    RoutingView,
+    cluster_key,
+    picked_cluster,
+    plugin_key,
+)
 from proxyless.xds.view.sessions import OVERRIDE_HOST_POLICY, Session
 from proxyless.xds.view.targets import dump_clients, encode_node, view_target
+from proxyless.xds.wait_texts import describe_sender, describe_source
 
 __all__ = [
     "DEFAULT_TIMEOUT_S",
     "HTTP_CONNECT_GUARD",
     "LB_POLICY_TYPES",
     "OVERRIDE_HOST_POLICY",
+    "USER_AGENT_NAME",
     "ClusterConfig",
     "ClusterError",
     "ClusterResult",
@@ -64,11 +74,14 @@ __all__ = [
     "best_domain",
     "cluster_key",
     "default_timeout_s",
+    "describe_sender",
+    "describe_source",
     "dump_clients",
     "encode_node",
     "has_http_proxies",
     "is_usable_health",
     "message_parsers",
+    "picked_cluster",
     "plugin_key",
     "read_retry",
     "resolve_offline",

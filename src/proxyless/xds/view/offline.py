@@ -9,13 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from proxyless.base import Status, StatusCode
-from proxyless.xds.config.dependencies import (
-    ConfigTarget,
-    Plan,
-    ResourceState,
-    ResourceStates,
-    resolve,
-)
+from proxyless.xds.config.dependencies import resolve
 from proxyless.xds.resources import EndpointResource
 
 if TYPE_CHECKING:
@@ -23,6 +17,7 @@ if TYPE_CHECKING:
 
     from proxyless.xds.client.api import DecodeContext, ResourceType
     from proxyless.xds.config.dependency_manager import ResourceTypes
+from proxyless.xds.config.plan import ConfigTarget, Plan, ResourceState, ResourceStates
 
 T = TypeVar("T")
 

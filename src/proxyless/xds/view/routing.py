@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.base.frozen import frozen
 from proxyless.runtime import seeded_random
+from proxyless.xds.filters.attributes import CLUSTER
 from proxyless.xds.filters.fault import FaultConfig
 from proxyless.xds.filters.router import RouterConfig
 from proxyless.xds.filters.stateful_session import StatefulSessionConfig
@@ -30,7 +31,7 @@ from proxyless.xds.view.sessions import Session, find_session
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from proxyless.base import Metadata
+    from proxyless.base import Attributes, Metadata
     from proxyless.channel.service_config import RetryPolicy
     from proxyless.xds.config import XdsConfig
     from proxyless.xds.resources import (
@@ -49,6 +50,12 @@ _LAYERS: Final = ("virtual host", "route", "weighted cluster")
 def cluster_key(name: str) -> str:
     """Key of a cluster's LB policy in a channel."""
     return CLUSTER_PREFIX + name
+
+
+def picked_cluster(attributes: Attributes | None) -> str:
+    """The cluster of an RPC with these pick attributes; empty if it has none."""
+    name = None if attributes is None else attributes.get(CLUSTER)
+    return (name or "").removeprefix(CLUSTER_PREFIX)
 
 
 def plugin_key(name: str) -> str:

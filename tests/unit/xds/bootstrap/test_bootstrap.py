@@ -23,14 +23,18 @@ from proxyless.xds.bootstrap import (
     Bootstrap,
     CallCreds,
     ChannelCreds,
+    ConfigCacheConfig,
     Node,
     ServerConfig,
     TlsConfig,
+    choose_config_cache,
     load_bootstrap,
 )
 from proxyless.xds.bootstrap.bootstrap import (
     AUTHORITIES_MAX,
     BYTES_MAX,
+    CACHE_OPTION,
+    CACHE_VARIABLE,
     SERVERS_MAX,
     parse_bootstrap,
     read_bootstrap_file,
@@ -139,7 +143,7 @@ def test_source_is_not_skipped_when_it_is_wrong() -> None:
 def test_status_names_the_variables_when_there_is_no_source(environ: dict[str, str]) -> None:
     assert details_of(load_bootstrap(None, environ, Files())) == (
         "xds bootstrap is missing: wanted GRPC_XDS_BOOTSTRAP with the path of a file, "
-        "GRPC_XDS_BOOTSTRAP_CONFIG with JSON, or the argument bootstrap="
+        "GRPC_XDS_BOOTSTRAP_CONFIG with JSON, or the argument bootstrap=; see: proxyless init DIR"
     )
 
 
@@ -514,6 +518,50 @@ def test_socket_of_the_istio_agent_is_a_valid_target(uri: str, path: str) -> Non
 
 
 # Random documents
+
+
+# Own fields
+
+
+def test_config_cache_is_off_by_default() -> None:
+    assert parse(minimal()).config_cache is None
+
+
+def test_config_cache_has_a_directory_and_an_age() -> None:
+    own: dict[str, object] = {"config_cache": "/var/cache/mesh"}
+    parsed = parse(minimal(proxyless=own))
+    assert parsed.config_cache == ConfigCacheConfig("/var/cache/mesh", 86_400.0)
+    parsed = parse(minimal(proxyless=own | {"config_cache_max_age": "60s"}))
+    assert parsed.config_cache == ConfigCacheConfig("/var/cache/mesh", 60.0)
+    assert "config_cache" in errors_of(minimal(proxyless={"config_cache": 7}))
+
+
+@pytest.mark.parametrize(
+    ("options", "environ", "expected"),
+    [
+        ({}, {}, "/bootstrap"),
+        ({}, {CACHE_VARIABLE: "/environment"}, "/environment"),
+        ({CACHE_OPTION: "/channel"}, {CACHE_VARIABLE: "/environment"}, "/channel"),
+        ({CACHE_OPTION: ""}, {CACHE_VARIABLE: "/environment"}, None),
+    ],
+)
+def test_config_cache_of_the_channel_is_preferred_to_that_of_the_environment(
+    options: dict[str, object], environ: dict[str, str], expected: str | None
+) -> None:
+    own = {"config_cache": "/bootstrap", "config_cache_max_age": "60s"}
+    chosen = choose_config_cache(parse(minimal(proxyless=own)), options, environ).config_cache
+    assert chosen == (None if expected is None else ConfigCacheConfig(expected, 60.0))
+
+
+def test_config_cache_of_the_environment_is_used_without_one_in_the_bootstrap() -> None:
+    chosen = choose_config_cache(parse(minimal()), {}, {CACHE_VARIABLE: "/environment"})
+    assert chosen.config_cache == ConfigCacheConfig("/environment", 86_400.0)
+
+
+def test_server_that_is_a_directory_of_files_needs_no_credentials() -> None:
+    parsed = parse({"xds_servers": [{"server_uri": "file:///etc/mesh"}]})
+    assert parsed.servers == (ServerConfig("file:///etc/mesh", ChannelCreds("insecure")),)
+
 
 FIELD_NAMES = st.sampled_from(
     [

@@ -1,14 +1,20 @@
 """Unit tests of the ADS protocol state."""
 
 from proxyless.xds.bootstrap import Node
-from proxyless.xds.client.ads import NACK_TEXT_MAX, AdsState, join_errors
-from proxyless.xds.client.codec import DiscoveryRequest
+from proxyless.xds.client.ads import NACK_TEXT_MAX, AdsState, AdsVariant, join_errors
+from proxyless.xds.client.codec import AnyRequest, DiscoveryRequest
+from proxyless.xds.client.response import Outcome
 
 NODE = Node("me")
 
 
-def requests(state: AdsState) -> list[DiscoveryRequest]:
+def requests(state: AdsVariant) -> list[AnyRequest]:
     return [change.request for change in state.take_changes()]
+
+
+def answered(*, version: str, nonce: str, error: str = "", is_used: bool = True) -> Outcome:
+    """Outcome of a response of the type T."""
+    return Outcome("T", version, nonce, (), (), int(is_used), int(bool(error)), error)
 
 
 def test_state_has_no_requests_when_there_is_no_stream() -> None:
@@ -68,11 +74,11 @@ def test_answers_have_the_accepted_version() -> None:
     assert not state.is_expected("T")
     state.take_changes()
     assert state.is_expected("T")
-    ack = state.answer("T", version="1", nonce="a")
+    ack = state.answer(answered(version="1", nonce="a"))
     assert ack == DiscoveryRequest("T", ("x",), "1", "a")
-    nack = state.answer("T", version="2", nonce="b", error="bad", is_used=False)
+    nack = state.answer(answered(version="2", nonce="b", error="bad", is_used=False))
     assert nack == DiscoveryRequest("T", ("x",), "1", "b", "bad")
-    partial = state.answer("T", version="3", nonce="c", error="bad", is_used=True)
+    partial = state.answer(answered(version="3", nonce="c", error="bad", is_used=True))
     assert partial == DiscoveryRequest("T", ("x",), "3", "c", "bad")
     state.open_stream()
     assert requests(state) == [DiscoveryRequest("T", ("x",), "3", "", node=NODE)]
@@ -83,14 +89,14 @@ def test_last_late_answer_is_part_of_the_next_changes() -> None:
     state.subscribe("T", "x")
     state.open_stream()
     state.take_changes()
-    state.answer_later("T", version="1", nonce="n1", error="bad", is_used=False)
-    state.answer_later("T", version="2", nonce="n2")
-    state.answer_later("T", version="3", nonce="n3", error="worse", is_used=False)
+    state.answer_later(answered(version="1", nonce="n1", error="bad", is_used=False))
+    state.answer_later(answered(version="2", nonce="n2"))
+    state.answer_later(answered(version="3", nonce="n3", error="worse", is_used=False))
     (change,) = state.take_changes()
     request = change.request
     assert (request.version, request.nonce, request.error) == ("2", "n3", "worse")
     assert state.take_changes() == []
-    state.answer_later("T", version="4", nonce="n4", error="bad")
+    state.answer_later(answered(version="4", nonce="n4", error="bad"))
     state.open_stream()
     (change,) = state.take_changes()
     assert (change.request.nonce, change.request.error) == ("", "")

@@ -9,14 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxyless.xds.config import ClusterError, XdsConfig
-from proxyless.xds.config.dependencies import (
+from proxyless.xds.config.dependencies import resolve, routed_clusters
+from proxyless.xds.config.plan import (
     ConfigError,
     ConfigTarget,
     Missing,
     ResourceState,
     ResourceStates,
-    resolve,
-    routed_clusters,
 )
 from proxyless.xds.resources import NonForwardingAction, PathMatcher, PluginChoice, Route
 from tests.worlds.xds_resources import (

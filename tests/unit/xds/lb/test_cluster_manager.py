@@ -44,3 +44,18 @@ def test_config_may_have_both_forms_of_children() -> None:
     config = ClusterManagerFactory().parse_config(json, errors, Registries().policies)
     assert errors.ok
     assert list(config.children) == ["a", "b"]
+
+
+@pytest.mark.parametrize("dynamic", [{}, {"isDynamic": True}, {"isDynamic": False}, {"x": 1}])
+def test_children_of_the_resolver_are_parsed_as_by_the_general_parser(
+    dynamic: dict[str, object],
+) -> None:
+    child = {"childPolicy": [{"cds_experimental": {"cluster": "c", **dynamic}}]}
+    errors, policies = ValidationErrors(), Registries().policies
+    plain = {"children": {"a": child}}
+    # The second field keeps it from the parser for the resolver's children.
+    general = {"children": {"a": child}, "cdsConfig": []}
+    factory = ClusterManagerFactory()
+    parsed = [factory.parse_config(json, errors, policies) for json in (plain, general)]
+    assert errors.ok
+    assert parsed[0].children["a"].config == parsed[1].children["a"].config

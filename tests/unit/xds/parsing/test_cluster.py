@@ -34,6 +34,7 @@ from tests.worlds.xds_messages import (
     policies_of,
     proto,
     refused_cluster,
+    struct,
     typed_struct,
     wrr_locality,
 )
@@ -146,12 +147,8 @@ def test_metric_propagation_is_that_of_a64_when_the_guard_is_false() -> None:
 
 
 def test_telemetry_labels_are_the_string_values_sorted_by_name() -> None:
-    fields = {
-        "service_namespace": {"string_value": "shop"},
-        "service_name": {"string_value": "orders"},
-        "replicas": {"number_value": 3},
-    }
-    labels = {"com.google.csm.telemetry_labels": {"fields": fields}, "other": {"fields": fields}}
+    fields = struct({"service_namespace": "shop", "service_name": "orders", "replicas": 3})
+    labels = {"com.google.csm.telemetry_labels": fields, "other": fields}
     assert parsed_cluster(cluster(metadata={"filter_metadata": labels})).telemetry_labels == (
         ("service_name", "orders"),
         ("service_namespace", "shop"),

@@ -20,6 +20,7 @@ from tests.worlds.xds_messages import (
     mutations_of,
     parsed_endpoints,
     refused_endpoints,
+    struct,
 )
 
 
@@ -93,7 +94,7 @@ def test_hostname_is_parsed() -> None:
 
 
 def with_metadata(key: str, **fields: object) -> dict[str, Any]:
-    return lb_endpoint(metadata={"filter_metadata": {key: {"fields": fields}}})
+    return lb_endpoint(metadata={"filter_metadata": {key: struct(fields)}})
 
 
 @pytest.mark.parametrize(
@@ -101,10 +102,10 @@ def with_metadata(key: str, **fields: object) -> dict[str, Any]:
     [
         (lb_endpoint(), ""),
         (with_metadata("envoy.lb"), ""),
-        (with_metadata("envoy.lb", hash_key={"string_value": "shard-7"}), "shard-7"),
-        (with_metadata("envoy.lb", hash_key={"number_value": 7}), ""),
-        (with_metadata("envoy.lb", other={"string_value": "x"}), ""),
-        (with_metadata("other", hash_key={"string_value": "x"}), ""),
+        (with_metadata("envoy.lb", hash_key="shard-7"), "shard-7"),
+        (with_metadata("envoy.lb", hash_key=7), ""),
+        (with_metadata("envoy.lb", other="x"), ""),
+        (with_metadata("other", hash_key="x"), ""),
     ],
 )
 def test_hash_key_is_the_string_in_the_metadata(message: dict[str, Any], expected: str) -> None:

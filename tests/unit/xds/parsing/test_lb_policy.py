@@ -156,9 +156,62 @@ def test_weighted_round_robin_config_has_no_unset_fields() -> None:
     assert convert(off) == (expected, "[]")
 
 
+@pytest.mark.spec("A100-05")
+def test_slow_start_of_weighted_round_robin_is_converted() -> None:
+    window = {"slow_start_window": {"seconds": 60}}
+    message = weighted_round_robin(
+        slow_start_config={
+            **window,
+            "aggression": {"default_value": 2.0, "runtime_key": "unused"},
+            "min_weight_percent": {"value": 25.0},
+        }
+    )
+    expected = {"slowStartWindow": "60s", "aggression": 2.0, "minWeightPercent": 25.0}
+    assert convert(message) == (
+        [{"weighted_round_robin": {"slowStartConfig": expected}}],
+        "[]",
+    )
+    plain = weighted_round_robin(slow_start_config=window)
+    assert convert(plain) == (
+        [{"weighted_round_robin": {"slowStartConfig": {"slowStartWindow": "60s"}}}],
+        "[]",
+    )
+
+
+@pytest.mark.spec("A100-05")
+@pytest.mark.parametrize(
+    "config", [{}, {"slow_start_window": {}}, {"aggression": {"default_value": 1}}]
+)
+def test_slow_start_without_a_window_is_none(config: dict[str, object]) -> None:
+    message = weighted_round_robin(slow_start_config=config)
+    assert convert(message) == ([{"weighted_round_robin": {}}], "[]")
+
+
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
+        (
+            {"slow_start_config": {"slow_start_window": {"seconds": -1}}},
+            "slow_start_config.slow_start_window.seconds error:is -1, wanted 0",
+        ),
+        (
+            {
+                "slow_start_config": {
+                    "slow_start_window": {"seconds": 1},
+                    "aggression": {"default_value": 0.0},
+                }
+            },
+            "slow_start_config.aggression error:is 0, wanted a number above 0",
+        ),
+        (
+            {
+                "slow_start_config": {
+                    "slow_start_window": {"seconds": 1},
+                    "min_weight_percent": {"value": 101.0},
+                }
+            },
+            "slow_start_config.min_weight_percent error:is 101, wanted 0 to 100",
+        ),
         ({"blackout_period": {"seconds": -1}}, "blackout_period.seconds error:is -1, wanted 0"),
         (
             {"weight_expiration_period": {"nanos": -1}},

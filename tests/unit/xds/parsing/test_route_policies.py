@@ -1,11 +1,16 @@
-"""Hash policies of routes. Retry policies are tested in tests/spec."""
+"""Hash policies and mirror policies of routes. Retry policies are tested in tests/spec."""
 
 import pytest
 
 from proxyless.base import ValidationErrors
-from proxyless.xds.parsing.limits import HASH_POLICIES_MAX
-from proxyless.xds.parsing.route_policies import parse_hash_policies, parse_retry
+from proxyless.xds.parsing.limits import HASH_POLICIES_MAX, MIRROR_POLICIES_MAX
+from proxyless.xds.parsing.route_policies import (
+    parse_hash_policies,
+    parse_mirror_policies,
+    parse_retry,
+)
 from proxyless.xds.resources import HashPolicy
+from proxyless.xds.resources.route import MirrorPolicy
 from tests.unit.xds.parsing.messages import Json, make
 
 POLICY = "envoy.config.route.v3.RouteAction.HashPolicy"
@@ -87,3 +92,44 @@ def test_each_invalid_interval_is_one_error() -> None:
         "[field:retry_back_off.base_interval.seconds error:is -1, wanted 0 to 315576000000;"
         " field:retry_back_off.max_interval error:is 0 s, wanted more]"
     )
+
+
+# Mirror policies
+
+
+def parse_mirrors(*policies: Json) -> tuple[tuple[MirrorPolicy, ...], str]:
+    action = make("envoy.config.route.v3.RouteAction", {"request_mirror_policies": list(policies)})
+    errors = ValidationErrors()
+    return parse_mirror_policies(action.request_mirror_policies, errors), str(errors)
+
+
+@pytest.mark.spec("MR-02", "MR-03")
+def test_mirror_policies_are_parsed() -> None:
+    percent = {"numerator": 25, "denominator": "HUNDRED"}
+    assert parse_mirrors(
+        {"cluster": "a"},
+        {"cluster": "b", "runtime_fraction": {"default_value": percent}},
+        {"cluster": "c", "disable_shadow_host_suffix_append": True},
+    ) == (
+        (
+            MirrorPolicy("a", 1_000_000),
+            MirrorPolicy("b", 250_000),
+            MirrorPolicy("c", 1_000_000, has_shadow_suffix=False),
+        ),
+        "[]",
+    )
+
+
+@pytest.mark.spec("MR-02")
+def test_mirror_policies_without_a_cluster_or_a_share_are_ignored() -> None:
+    never = {"default_value": {"numerator": 0}}
+    assert parse_mirrors(
+        {"cluster_header": "x-mirror"}, {}, {"cluster": "a", "runtime_fraction": never}
+    ) == ((), "[]")
+
+
+@pytest.mark.spec("MR-02")
+def test_too_many_mirror_policies_are_an_error() -> None:
+    policies, text = parse_mirrors(*[{"cluster": "a"}] * (MIRROR_POLICIES_MAX + 1))
+    assert policies == ()
+    assert text.startswith("[field:request_mirror_policies error:")

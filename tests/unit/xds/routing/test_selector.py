@@ -7,61 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from proxyless.channel.config_selector import CallConfig
 from proxyless.lb import REQUEST_HASH
 from proxyless.runtime import seeded_random
-from proxyless.xds.config import ClusterConfig, ClusterError, XdsConfig
+from proxyless.xds.config import ClusterConfig, ClusterError
 from proxyless.xds.filters import FilterRegistry
 from proxyless.xds.filters.rpc_filter import FilterOrigin, RoutedRpc, RpcFilter
 from proxyless.xds.resources import (
-    ClusterSpecifierPlugin,
     HashPolicy,
     PathMatcher,
     PluginChoice,
     Route,
     RouteAction,
-    RouteConfiguration,
     VirtualHost,
 )
 from proxyless.xds.routing.cluster_refs import ClusterRefs
-from proxyless.xds.routing.route_table import RouteTable
 from proxyless.xds.routing.selector import SelectorTools, XdsConfigSelector, routed_plugins
-from tests.worlds.xds_resources import aggregate, cluster, host, listener, route, unavailable
+from tests.worlds.selectors import RING, NullSubscriptions, SelectorWorld
+from tests.worlds.xds_resources import aggregate, cluster, route, unavailable
 
 if TYPE_CHECKING:
     from proxyless.xds.config.xds_config import ClusterResult
-
-RING: tuple[dict[str, object], ...] = ({"ring_hash_experimental": {}},)
-PATH = "/s/m"
-
-
-class NullSubscriptions:
-    """Subscriptions without effect."""
-
-    def subscribe(self, name: str) -> NullSubscriptions:
-        return self
-
-    def release(self) -> None:
-        return
-
-
-class SelectorWorld:
-    """A selector over one virtual host, and its references."""
-
-    def __init__(self, *routes: Route, clusters: dict[str, ClusterResult] | None = None) -> None:
-        self.refs = ClusterRefs(lambda: None)
-        found = host(*routes)
-        random = seeded_random(1)
-        plugins = (ClusterSpecifierPlugin("p", RING),)
-        config = RouteConfiguration(name="routes", virtual_hosts=(found,), plugins=plugins)
-        self.tools = SelectorTools(self.refs, NullSubscriptions(), FilterRegistry(), random, 15.0)
-        self.config = XdsConfig(listener(config), config, found, clusters or {})
-        self.selector = XdsConfigSelector(self.config, RouteTable(found, random), self.tools)
-
-    def select(self) -> CallConfig:
-        config = self.selector.select(PATH, ())
-        assert isinstance(config, CallConfig)
-        return config
 
 
 def entries(name: str, **settings: Any) -> tuple[ClusterConfig, ...]:  # noqa: ANN401

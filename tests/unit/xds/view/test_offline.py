@@ -13,7 +13,7 @@ from proxyless.xds.view import ConfigError, ConfigTarget, XdsConfig, resolve_off
 
 if TYPE_CHECKING:
     from proxyless.protos import Proto
-    from proxyless.xds.config.dependencies import Plan
+    from proxyless.xds.config.plan import Plan
 
 GONE = Status(StatusCode.NOT_FOUND, "does not exist")
 SERVER = ServerConfig("unknown", ChannelCreds("insecure"))

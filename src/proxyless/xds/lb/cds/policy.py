@@ -18,10 +18,11 @@ from proxyless.base.frozen import frozen
 from proxyless.base.json_fields import BOOLEAN, JsonObject
 from proxyless.lb import QUEUE_PICKER, Drop, Fail, GracefulSwitchPolicy, Update
 from proxyless.lb.api import Picker, PickInfo, PickResult
-from proxyless.lb.attributes import BACKEND_SERVICE
+from proxyless.lb.attributes import BACKEND_SERVICE, DELAY_KIND
 from proxyless.lb.description import LbNode, wrap
 from proxyless.lb.forwarding import ForwardingHelper
-from proxyless.lb.pickers import FailPicker
+from proxyless.lb.hierarchy import charge_for
+from proxyless.lb.pickers import FailPicker, NotePicker
 from proxyless.xds.config import ClusterConfig, ClusterError
 from proxyless.xds.config.attributes import CLUSTER_SUBSCRIPTIONS, XDS_CONFIG
 from proxyless.xds.error_texts import name_cluster, node_phrase, with_node
@@ -51,6 +52,11 @@ BACKWARD_COMPAT: Final = "GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT"
 
 # Units of `runtime.work_queue`: the policies of a cluster, down to its priorities.
 CONFIGURE_UNITS: Final = 30
+# More localities than this are counted, as a unit each: their attributes, and their part of the
+# splits of the endpoints.
+UNCHARGED_LOCALITIES_MAX: Final = 20
+# With more endpoints, the child is updated in a turn of its own.
+UPDATED_AT_ONCE_MAX: Final = 5_000
 
 LbConfig = tuple[Any, ...]
 
@@ -158,6 +164,8 @@ class CdsPolicy(ForwardingHelper):
         self._endpoints = EndpointBuilder()
         self._child_policies: LeafPolicies | AggregatePolicies | None = None
         self._child_config: PolicyConfig | None = None
+        # The update of a large cluster until its turn.
+        self._waiting: tuple[LeafPolicies, Update, ClusterConfig] | None = None
         # From the child's last report.
         self._is_failing = False
         # Held from the first update that has no key for a dynamic cluster (A74-54, D46).
@@ -237,7 +245,10 @@ class CdsPolicy(ForwardingHelper):
         if not config.is_dynamic or self._subscription is None:
             return self._fail_with(config.cluster, "is not in the xDS config")
         if self._child is None:
-            self._helper.update_state(State.CONNECTING, QUEUE_PICKER)
+            picker: Picker = QUEUE_PICKER
+            if self.context.metrics.active:
+                picker = NotePicker(picker, DELAY_KIND, "cds_dynamic_discovery")
+            self._helper.update_state(State.CONNECTING, picker)
         return OK
 
     def _on_error(self, error: ClusterError) -> Status:
@@ -274,6 +285,7 @@ class CdsPolicy(ForwardingHelper):
 
     def _drop_child(self) -> None:
         child, self._child = self._child, None
+        self._waiting = None
         self._entry = self._child_policies = self._child_config = None
         self._is_failing = False
         if child is not None:
@@ -305,10 +317,27 @@ class CdsPolicy(ForwardingHelper):
             has_http_proxies=entry.cluster.has_http_proxies,
             has_host_sni=entry.cluster.tls is not None and entry.cluster.tls.auto_host_sni,
         )
+        localities = sum(map(len, resource.priorities))
+        if localities > UNCHARGED_LOCALITIES_MAX:
+            self.context.work.charge(localities)
         # "The value will be copied from `cds`'s service config `cluster` key" - A89
         attributes = update.attributes.with_(BACKEND_SERVICE, entry.cluster_name)
         child_update = Update(endpoints, update.config, attributes, entry.resolution_note)
-        return self._update_child(leaf_policies(entry, names, lb_config), child_update, entry)
+        policies = leaf_policies(entry, names, lb_config)
+        if len(endpoints) <= UPDATED_AT_ONCE_MAX:
+            self._waiting = None
+            return self._update_child(policies, child_update, entry)
+        charge_for(endpoints, self.context.work)
+        self._waiting = (policies, child_update, entry)
+        self.context.work.run(self, 1)
+        return OK
+
+    def step(self) -> bool:
+        """Update the child of a large cluster. Called by the work queue."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            self._update_child(*waiting)
+        return False
 
     def _update_child(
         self, policies: LeafPolicies | AggregatePolicies, update: Update, entry: ClusterConfig

@@ -1,18 +1,22 @@
 """Children of a cluster's priority policy: their names, and the endpoints of each.
 
-Specs: A74-58..63, A37, A86 (the proxies of endpoints). A child's name has a number that is not its
-priority: when localities move between priorities, a child that keeps its number keeps its
-connections.
+Specs: A74-58..63, A37, A86 (the proxies of endpoints), A113 (weights). A child's name has a number
+that is not its priority: when localities move between priorities, a child that keeps its number
+keeps its connections.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from proxyless.base import EMPTY_ATTRIBUTES, HTTP_PROXY, Endpoint, HttpProxy
+from proxyless.base.environment import read_flag
 from proxyless.base.frozen import frozen
 from proxyless.lb import ENDPOINT_WEIGHT, HASH_KEY
+from proxyless.lb.attributes import WEIGHTED_SHUFFLING_GUARD
 from proxyless.lb.hierarchy import with_path
 from proxyless.xds.config.attributes import (
     HAS_HOST_SNI,
@@ -26,12 +30,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from proxyless.base import Attributes, IpAddress, Locality
+    from proxyless.xds.lb.cds.endpoint_weights import LocalityShare
     from proxyless.xds.resources import EndpointInfo, EndpointResource, LocalityEndpoints
 
 Priority = tuple["LocalityEndpoints", ...]
 # Child, locality and its weight; whether proxies are used; the locality's proxy; whether the SNI is
-# the endpoint's hostname.
-_Context = tuple[str, "Locality", int, bool, "IpAddress | None", bool]
+# the endpoint's hostname; the locality's share, if weights are normalized.
+_Context = tuple[str, "Locality", int, bool, "IpAddress | None", bool, "LocalityShare | None"]
 
 
 @frozen
@@ -92,8 +97,10 @@ class EndpointBuilder:
     """
 
     def __init__(self) -> None:
-        # By id of the EndpointInfo, which is kept alive so that its id stays unique.
-        self._built: dict[int, tuple[EndpointInfo, _Context, Endpoint]] = {}
+        # By context and by id of the EndpointInfo; the resource keeps it alive, so that its id
+        # stays unique.
+        self._built: dict[_Context, dict[int, Endpoint]] = {}
+        self._resource: EndpointResource | None = None
 
     def build(
         self,
@@ -104,9 +111,10 @@ class EndpointBuilder:
         has_host_sni: bool = False,
     ) -> tuple[Endpoint, ...]:
         """All endpoints of a cluster, tagged with child, locality and weights (A74-59)."""
-        built: dict[int, tuple[EndpointInfo, _Context, Endpoint]] = {}
+        built: dict[_Context, dict[int, Endpoint]] = {}
         for name, priority in zip(names, resource.priorities, strict=True):
-            for entry in priority:
+            shares = _find_shares(priority)
+            for entry, share in zip(priority, shares, strict=True):
                 proxy = entry.http_proxy
                 context = (
                     name,
@@ -115,18 +123,29 @@ class EndpointBuilder:
                     has_http_proxies,
                     proxy,
                     has_host_sni,
+                    share,
                 )
                 # Most endpoints of a locality are alike, and thousands of equal attributes take
                 # memory.
                 shared: dict[object, Attributes] = {}
+                before, after = self._built.get(context, {}), built.setdefault(context, {})
                 for info in entry.endpoints:
-                    previous = self._built.get(id(info))
-                    if previous is None or previous[1] != context:
+                    endpoint = before.get(id(info))
+                    if endpoint is None:
                         attributes = _share_attributes(info, context, shared)
-                        previous = (info, context, Endpoint(info.addresses, attributes))
-                    built[id(info)] = previous
-        self._built = built
-        return tuple(endpoint for _, _, endpoint in built.values())
+                        endpoint = Endpoint(info.addresses, attributes)
+                    after[id(info)] = endpoint
+        self._built, self._resource = built, resource
+        return tuple(chain.from_iterable(each.values() for each in built.values()))
+
+
+def _find_shares(priority: Priority) -> Sequence[LocalityShare | None]:
+    """The shares of localities if weights are normalized (A113), otherwise None for each."""
+    if not read_flag(os.environ, WEIGHTED_SHUFFLING_GUARD, default=False):
+        return (None,) * len(priority)
+    from proxyless.xds.lb.cds.endpoint_weights import find_shares  # noqa: PLC0415 - off by default
+
+    return find_shares(priority)
 
 
 def _share_attributes(
@@ -140,13 +159,13 @@ def _share_attributes(
 
 
 def _make_attributes(info: EndpointInfo, context: _Context) -> Attributes:
-    child, locality, weight, has_http_proxies, proxy, has_host_sni = context
+    child, locality, weight, has_http_proxies, proxy, has_host_sni, share = context
     attributes = (
         EMPTY_ATTRIBUTES.with_(LOCALITY, locality)
         .with_(LOCALITY_WEIGHT, weight)
         .with_(HEALTH_STATUS, info.health)
         # Used by policies that get endpoints without their localities (A42).
-        .with_(ENDPOINT_WEIGHT, info.weight * weight)
+        .with_(ENDPOINT_WEIGHT, share.weigh(info.weight) if share else info.weight * weight)
     )
     if info.hostname:
         attributes = attributes.with_(HOSTNAME, info.hostname)

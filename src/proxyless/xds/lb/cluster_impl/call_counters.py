@@ -1,4 +1,4 @@
-"""Counters of the RPCs in flight to each cluster, for the circuit breaker.
+"""Counters of the RPCs in flight to each cluster, for the circuit breaker, and their tracker.
 
 Specs: A32: the count is shared process-wide by cluster and EDS service, across channels.
 
@@ -16,6 +16,9 @@ from proxyless.runtime.forks import call_after_fork_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from proxyless.lb import CallEnd
+    from proxyless.xds.client.load_counters import LocalityLoad
 
 CounterKey = tuple[str, str]
 Loop = asyncio.AbstractEventLoop
@@ -51,6 +54,29 @@ class CallCounter:
         self.users -= 1
         if not self.active and not self.users:
             self._on_unused(self)
+
+
+class ClusterTracker:
+    """Counts RPCs of one locality, for the circuit breaker and for load reports.
+
+    Immutable: the end of an RPC is counted in the same counters as its start.
+    """
+
+    __slots__ = ("_counter", "_load")
+
+    def __init__(self, counter: CallCounter, load: LocalityLoad | None) -> None:
+        self._counter = counter
+        self._load = load
+
+    def on_start(self) -> None:
+        self._counter.active += 1
+        if self._load is not None:
+            self._load.on_start()
+
+    def on_end(self, end: CallEnd) -> None:
+        self._counter.end_call()
+        if self._load is not None:
+            self._load.on_end(end.status.is_ok)
 
 
 class CallCounters:

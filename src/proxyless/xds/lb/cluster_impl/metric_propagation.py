@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from proxyless.lb.orca import find_load_report
+from proxyless.xds.lb.cluster_impl.call_counters import ClusterTracker
+
 if TYPE_CHECKING:
-    from proxyless.lb import LoadReport
+    from proxyless.lb import CallEnd, LoadReport
     from proxyless.xds.client.load_counters import LocalityLoad
+    from proxyless.xds.lb.cluster_impl.call_counters import CallCounter
     from proxyless.xds.resources.cluster import BackendMetricPropagation
 
 
@@ -23,3 +27,21 @@ def propagate_metrics(
     for key, value in report.named_metrics.items():
         if keys is None or key in keys:
             load.add_named_metric(propagation.prefix + key, value)
+
+
+class MetricsTracker(ClusterTracker):
+    """Also counts metrics of the ORCA reports in trailing metadata (A64, A85)."""
+
+    __slots__ = ("_propagation",)
+
+    def __init__(
+        self, counter: CallCounter, load: LocalityLoad, propagation: BackendMetricPropagation
+    ) -> None:
+        super().__init__(counter, load)
+        self._propagation = propagation
+
+    def on_end(self, end: CallEnd) -> None:
+        super().on_end(end)
+        report = find_load_report(end.trailing_metadata)
+        if report is not None and self._load is not None:
+            propagate_metrics(report, self._propagation, self._load)

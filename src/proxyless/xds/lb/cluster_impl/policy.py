@@ -1,7 +1,7 @@
 """The xds_cluster_impl policy: drops, circuit breaker and load reports of one cluster.
 
 Specs: A27 (drops), A32 (circuit breaker), LRS, A64 and A85 (load reports), A74-66 (TLS of the leaf
-cluster), A81 (authority rewriting).
+cluster), A81 (authority rewriting), A105 (connections per endpoint).
 
 It is above the cluster's priorities (A75-06). The picker drops RPCs before the child picks; other
 RPCs are counted while they are in flight.
@@ -9,7 +9,9 @@ RPCs are counted while they are in flight.
 
 from __future__ import annotations
 
+import os
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import OK, Locality, State, Status, StatusCode, one_line, quote
@@ -18,35 +20,45 @@ from proxyless.base.json_fields import JsonObject
 from proxyless.base.texts import NAME_LENGTH_MAX
 from proxyless.lb import QUEUE_PICKER, Complete, Drop, GracefulSwitchPolicy
 from proxyless.lb.api import Picker, PickInfo, PickResult
+from proxyless.lb.attributes import BACKEND_SERVICE, LOCALITY_LABEL
 from proxyless.lb.config import parse_child_policy
+from proxyless.lb.connection_limit import (
+    CONNECTION_LIMIT,
+    XDS_GUARD,
+    ConnectionLimit,
+    is_scaling_enabled,
+)
 from proxyless.lb.description import LbNode, as_child, join_notes
 from proxyless.lb.forwarding import ForwardingHelper, ForwardingSubchannel, join_trackers
-from proxyless.lb.orca import find_load_report
 from proxyless.lb.reentrancy import Hold
+from proxyless.metrics.instruments import CIRCUIT_BREAKER_DROPS, CLUSTER_DROPS
 from proxyless.xds.config import ClusterConfig
 from proxyless.xds.config.attributes import HOSTNAME, LOCALITY, XDS_CLIENT, XDS_CONFIG
 from proxyless.xds.error_texts import name_cluster, with_node
 from proxyless.xds.filters.attributes import AUTO_HOST_REWRITE
-from proxyless.xds.lb.cluster_impl.call_counters import PROCESS_COUNTERS
-from proxyless.xds.lb.cluster_impl.metric_propagation import propagate_metrics
+from proxyless.xds.lb.cluster_impl.call_counters import PROCESS_COUNTERS, ClusterTracker
+from proxyless.xds.lb.cluster_impl.metric_propagation import MetricsTracker
 from proxyless.xds.lb.pick_labels import LocalityPicker
 from proxyless.xds.resources import EdsCluster
 from proxyless.xds.security.cluster_tls import UPSTREAM_TLS, ClusterTls, cluster_tls
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from proxyless.base import Address, Attributes, ValidationErrors
-    from proxyless.lb import CallEnd, Helper, PolicyConfig, PolicyRegistry, Update
+    from proxyless.lb import Helper, PolicyConfig, PolicyRegistry, Update
     from proxyless.lb.api import CallTracker, Subchannel
+    from proxyless.metrics import Metrics
     from proxyless.runtime import Random
     from proxyless.xds.bootstrap import ServerConfig
     from proxyless.xds.client import XdsClient
-    from proxyless.xds.client.load_counters import ClusterLoad, LocalityLoad
+    from proxyless.xds.client.load_counters import ClusterLoad
     from proxyless.xds.lb.cluster_impl.call_counters import CallCounter, CounterKey
     from proxyless.xds.resources import DropCategory
     from proxyless.xds.resources.cluster import BackendMetricPropagation
 
+    # Counts a dropped RPC by its category; None: dropped by the circuit breaker.
+    OnDrop = Callable[[str | None], None]
     LoadTarget = tuple[XdsClient, ServerConfig, CounterKey, BackendMetricPropagation | None]
 
 NAME: Final = "xds_cluster_impl_experimental"
@@ -86,8 +98,8 @@ class ClusterImplPicker(Picker):
         "_categories",
         "_child",
         "_counter",
-        "_load",
         "_maximum",
+        "_on_drop",
         "_over_limit",
         "_random",
         "is_dropping_all",
@@ -98,14 +110,14 @@ class ClusterImplPicker(Picker):
         child: Picker,
         categories: tuple[tuple[int, str, Drop], ...],
         limit: CallLimit,
-        load: ClusterLoad | None,
+        on_drop: OnDrop | None,
         random: Random,
     ) -> None:
         self._child: Final = child
         self._categories: Final = categories
         self._counter: Final = limit.counter
         self._maximum: Final = limit.maximum
-        self._load: Final = load
+        self._on_drop: Final = on_drop
         self._random: Final = random
         self._over_limit: Final = limit.drop
         self.is_dropping_all: Final = any(rate >= _MILLION for rate, _, _ in categories)
@@ -126,8 +138,8 @@ class ClusterImplPicker(Picker):
         return subchannel.convert_result(result, info)
 
     def _drop(self, category: str | None, drop: Drop) -> Drop:
-        if self._load is not None:
-            self._load.drop(category)
+        if self._on_drop is not None:
+            self._on_drop(category)
         return drop
 
     @property
@@ -155,47 +167,6 @@ def drop_results(
 def _dropped(cluster: str, why: str, node_id: str) -> Drop:
     text = with_node(f"{name_cluster(cluster)}: {why}", node_id)
     return Drop(Status(StatusCode.UNAVAILABLE, text))
-
-
-class _ClusterImplTracker:
-    """Counts RPCs of one subchannel, for the circuit breaker and for the load of its locality.
-
-    Immutable: the end of an RPC is counted in the same counters as its start.
-    """
-
-    __slots__ = ("_counter", "_load")
-
-    def __init__(self, counter: CallCounter, load: LocalityLoad | None) -> None:
-        self._counter = counter
-        self._load = load
-
-    def on_start(self) -> None:
-        self._counter.active += 1
-        if self._load is not None:
-            self._load.on_start()
-
-    def on_end(self, end: CallEnd) -> None:
-        self._counter.end_call()
-        if self._load is not None:
-            self._load.on_end(end.status.is_ok)
-
-
-class _MetricsTracker(_ClusterImplTracker):
-    """Also counts metrics of the ORCA reports in trailing metadata (A64, A85)."""
-
-    __slots__ = ("_propagation",)
-
-    def __init__(
-        self, counter: CallCounter, load: LocalityLoad, propagation: BackendMetricPropagation
-    ) -> None:
-        super().__init__(counter, load)
-        self._propagation = propagation
-
-    def on_end(self, end: CallEnd) -> None:
-        super().on_end(end)
-        report = find_load_report(end.trailing_metadata)
-        if report is not None and self._load is not None:
-            propagate_metrics(report, self._propagation, self._load)
 
 
 class ClusterImplSubchannel(ForwardingSubchannel):
@@ -256,6 +227,9 @@ class ClusterImplPolicy(ForwardingHelper):
         # Fixed at construction.
         self._helper = helper
         self._child = GracefulSwitchPolicy(self)
+        # Shared by all subchannels; None unless the environment enables it (A105).
+        is_scaled = is_scaling_enabled(os.environ, XDS_GUARD)
+        self._connections: Final = ConnectionLimit() if is_scaled else None
         # From the last update.
         self._entry: ClusterConfig | None = None
         self._limit: CallLimit | None = None
@@ -267,6 +241,8 @@ class ClusterImplPolicy(ForwardingHelper):
         self._may_rewrite = False
         # The child's subchannels until it releases them.
         self._subchannels: dict[ClusterImplSubchannel, None] = {}
+        # Trackers of the current counters, which the subchannels of a locality share.
+        self._trackers: dict[Locality, ClusterTracker] = {}
         # From the child's last report.
         self._state = State.CONNECTING
         self._picker: Picker = QUEUE_PICKER
@@ -335,6 +311,8 @@ class ClusterImplPolicy(ForwardingHelper):
         discovery = cluster.discovery
         service = discovery.service_name if isinstance(discovery, EdsCluster) else ""
         self._use_counter((name, service), cluster.max_concurrent_requests, xds_config.node_id)
+        if self._connections is not None:
+            self._connections.set(cluster.max_connections_per_subchannel)
         client = attributes.get(XDS_CLIENT)
         if client is not None:
             # Applies to connections from now on (A74-68).
@@ -388,19 +366,26 @@ class ClusterImplPolicy(ForwardingHelper):
 
     def _replace_trackers(self) -> None:
         """Subchannels outlive the counters of their RPCs (A32-01, LRS-01)."""
+        self._trackers = {}
         for subchannel in self._subchannels:
-            subchannel.set_tracker(self._create_tracker(subchannel.locality))
+            subchannel.set_tracker(self._find_tracker(subchannel.locality))
 
-    def _create_tracker(self, locality: Locality) -> _ClusterImplTracker:
+    def _find_tracker(self, locality: Locality) -> ClusterTracker:
+        tracker = self._trackers.get(locality)
+        if tracker is None:
+            tracker = self._trackers[locality] = self._create_tracker(locality)
+        return tracker
+
+    def _create_tracker(self, locality: Locality) -> ClusterTracker:
         assert self._limit is not None, "children act only after the first update"
         counter = self._limit.counter
         if self._load is None or self._load_target is None:
-            return _ClusterImplTracker(counter, None)
+            return ClusterTracker(counter, None)
         load = self._load.locality((locality.region, locality.zone, locality.sub_zone))
         propagation = self._load_target[-1]
         if propagation is None:
-            return _ClusterImplTracker(counter, load)
-        return _MetricsTracker(counter, load, propagation)
+            return ClusterTracker(counter, load)
+        return MetricsTracker(counter, load, propagation)
 
     # Called by the child and its subchannels.
 
@@ -408,14 +393,21 @@ class ClusterImplPolicy(ForwardingHelper):
         """A subchannel with the TLS config of this cluster (A74-66), whose RPCs are counted."""
         tls = self._tls
         secured = attributes if tls is None else attributes.with_(UPSTREAM_TLS, tls)
-        inner = self._helper.create_subchannel(address, secured)
+        if self._connections is not None:
+            secured = secured.with_(CONNECTION_LIMIT, self._connections)
         locality = attributes.get(LOCALITY) or Locality()
+        if self._helper.context.metrics.active and self._limit is not None:
+            # "attributes with the values for the … labels" - A94
+            secured = secured.with_(BACKEND_SERVICE, self._limit.cluster).with_(
+                LOCALITY_LABEL, locality.label
+            )
+        inner = self._helper.create_subchannel(address, secured)
         hostname = attributes.get(HOSTNAME) if self._may_rewrite else None
         if hostname:
             subchannel: ClusterImplSubchannel = HostnameSubchannel(inner, locality, self, hostname)
         else:
             subchannel = ClusterImplSubchannel(inner, locality, self)
-        subchannel.set_tracker(self._create_tracker(locality))
+        subchannel.set_tracker(self._find_tracker(locality))
         self._subchannels[subchannel] = None
         return subchannel
 
@@ -435,11 +427,32 @@ class ClusterImplPolicy(ForwardingHelper):
             LocalityPicker(self._picker) if is_measured else self._picker,
             drop_results(self._limit.cluster, drops, self._limit.node_id) if drops else (),
             self._limit,
-            self._load,
+            self._choose_on_drop(),
             self._helper.context.random,
         )
         # A27-55: "100 % drop works even with no endpoints (state READY)"
         self._helper.update_state(State.READY if picker.is_dropping_all else self._state, picker)
+
+    def _choose_on_drop(self) -> OnDrop | None:
+        """What counts drops: load reports, metrics, both or nothing."""
+        count_load = None if self._load is None else self._load.drop
+        metrics = self._helper.context.metrics
+        if not metrics.active:
+            return count_load
+        assert self._limit is not None, "children report only after the first update"
+        return partial(_count_drop, metrics, self._limit.cluster, count_load)
+
+
+def _count_drop(
+    metrics: Metrics, cluster: str, count_load: OnDrop | None, category: str | None
+) -> None:
+    if count_load is not None:
+        count_load(category)
+    if category is None:
+        metrics.count(CIRCUIT_BREAKER_DROPS, (metrics.target,), (cluster,))
+    else:
+        label = one_line(category, NAME_LENGTH_MAX)
+        metrics.count(CLUSTER_DROPS, (metrics.target, label), (cluster,))
 
 
 class ClusterImplFactory:

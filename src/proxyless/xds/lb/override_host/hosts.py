@@ -208,7 +208,7 @@ class HostSubchannel(ForwardingSubchannel):
     The child's listeners are not called after the child has released it.
     """
 
-    __slots__ = ("_child_watches", "_hosts", "attributes", "host", "override", "state")
+    __slots__ = ("_child_watches", "_hosts", "_override", "attributes", "host", "state")
 
     def __init__(self, inner: Subchannel, attributes: Attributes, host: Host, hosts: Hosts) -> None:
         super().__init__(inner)
@@ -216,13 +216,19 @@ class HostSubchannel(ForwardingSubchannel):
         self.attributes: Final = attributes
         self.host: Final = host
         self._hosts: Final = hosts
-        # The pick result for RPCs of the host's sessions.
-        self.override: Final = Complete(inner)
+        self._override: Complete | None = None
         # From the inner subchannel.
         self.state: State | None = None
         # The child's watches, cancelled by `release`.
         self._child_watches: dict[Cancel, None] = {}
         inner.watch(self._on_state)
+
+    @property
+    def override(self) -> Complete:
+        """The pick result for RPCs of the host's sessions."""
+        if self._override is None:
+            self._override = Complete(self.inner)
+        return self._override
 
     def watch(self, listener: StateListener) -> Cancel:
         return self._until_released(self.inner.watch(listener))
@@ -281,11 +287,13 @@ class HostsOwner(Protocol):
 class Hosts:
     """All hosts of a cluster."""
 
-    __slots__ = ("_hosts", "_owner", "listed")
+    __slots__ = ("_hosts", "_last_attributes", "_owner", "listed")
 
     def __init__(self, owner: HostsOwner) -> None:
         # Fixed at construction.
         self._owner: Final = owner
+        # The last attributes of the child, with and without their holder. Endpoints share them.
+        self._last_attributes = (EMPTY_ATTRIBUTES, EMPTY_ATTRIBUTES)
         # Every host: listed, or with a subchannel of the child's.
         self._hosts: dict[Address, Host] = {}
         # The listed hosts by address, read by pickers. "Keys are endpoint addresses" (A75-29)
@@ -373,8 +381,10 @@ class Hosts:
 
     def _create(self, host: Host, attributes: Attributes) -> HostSubchannel:
         inner = self._owner.create_inner_subchannel(host.address, attributes)
-        # A session outlives the child: its subchannel does not depend on the holder.
-        return HostSubchannel(inner, attributes.without(HOLDER), host, self)
+        if attributes is not self._last_attributes[0]:
+            # A session outlives the child: its subchannel does not depend on the holder.
+            self._last_attributes = (attributes, attributes.without(HOLDER))
+        return HostSubchannel(inner, self._last_attributes[1], host, self)
 
     def _refresh_owned(self, host: Host) -> None:
         """Replace the owned subchannel if its attributes are old, without losing a connection.

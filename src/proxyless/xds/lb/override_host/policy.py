@@ -43,7 +43,7 @@ from proxyless.xds.resources.cluster import IDLE_TIMEOUT_DEFAULT_S, OVERRIDE_HOS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from proxyless.base import Address, Attributes, ValidationErrors
+    from proxyless.base import Address, Attributes, Endpoint, ValidationErrors
     from proxyless.lb import Endpoints, Helper, PolicyConfig, PolicyRegistry, Update
     from proxyless.lb.api import Subchannel
     from proxyless.xds.filters.attributes import OverrideHost
@@ -74,6 +74,8 @@ class OverrideHostPicker(Picker):
 
     def pick(self, info: PickInfo) -> PickResult:
         override = info.attributes.get(OVERRIDE_HOST)
+        if override is not None and not self._owner.has_sessions:
+            self._owner.start_sessions()
         if override is not None and override.cookie_addresses:
             result = self._pick_override(override)
             if result is not None:
@@ -127,6 +129,10 @@ class OverrideHostPolicy(ForwardingHelper):
         self._helper = helper
         self._child = GracefulSwitchPolicy(self)
         self.hosts: Final = Hosts(self)
+        # Whether there was an RPC of a session. Before it, no host is listed: most clusters have no
+        # sessions, and thousands of endpoints.
+        self.has_sessions = False
+        self._session_endpoints: tuple[Endpoint, ...] = ()
         # From the last update: `usable` are the health statuses of hosts that sessions may use.
         self.usable: frozenset[HealthStatus] = OVERRIDE_HOST_STATUS_DEFAULT
         self._idle_timeout_s = IDLE_TIMEOUT_DEFAULT_S
@@ -206,7 +212,9 @@ class OverrideHostPolicy(ForwardingHelper):
         if draining:
             active = tuple(each for each in endpoints if id(each.attributes) not in draining)
         # Sessions may stay on a draining host if the cluster's override_host_status has DRAINING.
-        self.hosts.replace(endpoints if HealthStatus.DRAINING in self.usable else active)
+        self._session_endpoints = endpoints if HealthStatus.DRAINING in self.usable else active
+        if self.has_sessions:
+            self.hosts.replace(self._session_endpoints)
         return active
 
     # The sweep.
@@ -258,6 +266,12 @@ class OverrideHostPolicy(ForwardingHelper):
             self._publish()
 
     # Called by pickers.
+
+    def start_sessions(self) -> None:
+        """List the hosts, now and at each update. Idempotent."""
+        if not self._is_closed:
+            self.has_sessions = True
+            self.hosts.replace(self._session_endpoints)
 
     def now_s(self) -> float:
         return self._helper.context.clock.now_s()

@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxyless.base import HTTP_PROXY, HttpProxy, IpAddress, Locality, parse_address
 from proxyless.lb import ENDPOINT_WEIGHT, HASH_KEY
+from proxyless.lb.attributes import WEIGHTED_SHUFFLING_GUARD
 from proxyless.xds.config.attributes import HOSTNAME
+from proxyless.xds.lb.cds.endpoint_weights import ONE
 from proxyless.xds.lb.cds.priority_children import ChildNumbers, EndpointBuilder, assign_numbers
 from proxyless.xds.resources import EndpointInfo, EndpointResource, LocalityEndpoints
 
@@ -137,3 +140,36 @@ def test_endpoint_is_rebuilt_when_its_proxy_changes() -> None:
     assert same is through
     [again] = builder.build(resource(info), ("p0",))
     assert again == direct
+
+
+@pytest.mark.spec("A113-02", "A113-03")
+@pytest.mark.parametrize(
+    ("guard", "weights"),
+    [("false", [1, 1, 3]), ("true", [ONE // 8, ONE // 8, ONE * 3 // 4])],
+)
+def test_weights_are_normalized_when_the_guard_is_true(
+    monkeypatch: pytest.MonkeyPatch, guard: str, weights: list[int]
+) -> None:
+    monkeypatch.setenv(WEIGHTED_SHUFFLING_GUARD, guard)
+    localities = (
+        LocalityEndpoints(Locality(zone="a"), 1, (info(1), info(2))),
+        LocalityEndpoints(Locality(zone="b"), 3, (info(3),)),
+    )
+    found = EndpointBuilder().build(EndpointResource(name="x", priorities=(localities,)), ("p0",))
+    assert [each.attributes.get(ENDPOINT_WEIGHT) for each in found] == weights
+
+
+@pytest.mark.spec("A113-02")
+def test_weights_change_when_the_guard_is_true_and_an_endpoint_is_added(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(WEIGHTED_SHUFFLING_GUARD, "true")
+    builder, old = EndpointBuilder(), info(1)
+    for infos, weight in (((old,), ONE), ((old, info(2)), ONE // 2)):
+        priorities = ((LocalityEndpoints(Locality(zone="a"), 1, infos),),)
+        found = builder.build(EndpointResource(name="x", priorities=priorities), ("p0",))
+        assert {each.attributes.get(ENDPOINT_WEIGHT) for each in found} == {weight}
+
+
+def info(number: int) -> EndpointInfo:
+    return EndpointInfo((parse_address(f"10.0.0.{number}:80"),))

@@ -1,0 +1,66 @@
+"""Unit tests of proxyless.xds.resolver_options: channel, then environment, then bootstrap."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxyless.front.options import read_options
+from proxyless.xds.bootstrap import Bootstrap, load_bootstrap
+from proxyless.xds.resolver_options import XdsResolverOptions, read_resolver_options
+
+TIMEOUT = "proxyless.xds_default_route_timeout_ms"
+HOLD = "proxyless.xds_hold_config"
+
+
+def bootstrap(**own: object) -> Bootstrap:
+    server = {"server_uri": "td:443", "channel_creds": [{"type": "insecure"}]}
+    made = load_bootstrap({"xds_servers": [server], "proxyless": own}, {})
+    assert isinstance(made, Bootstrap), made
+    return made
+
+
+def test_defaults_are_those_of_a31_and_d50() -> None:
+    assert read_resolver_options({}, bootstrap()) == XdsResolverOptions(15.0, True, None)
+
+
+@pytest.mark.parametrize(
+    ("option_ms", "variable", "field", "wanted_s"),
+    [
+        (None, None, None, 15.0),
+        (None, None, "0s", 0.0),
+        (None, "2.5", "0s", 2.5),
+        (0, "2.5", "60s", 0.0),
+        (4_000, None, "60s", 4.0),
+    ],
+)
+def test_timeout_of_the_channel_wins_over_the_environment_and_the_bootstrap(
+    option_ms: int | None,
+    variable: str | None,
+    field: str | None,
+    wanted_s: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if variable is not None:
+        monkeypatch.setenv("GRPC_XDS_DEFAULT_ROUTE_TIMEOUT", variable)
+    options = read_options([] if option_ms is None else [(TIMEOUT, option_ms)])
+    own = {} if field is None else {"default_route_timeout": field}
+    assert read_resolver_options(options, bootstrap(**own)).default_timeout_s == wanted_s
+
+
+@pytest.mark.spec("HOLD-07")
+@pytest.mark.parametrize(
+    ("option", "variable", "wanted"),
+    [
+        (None, "", True),
+        (None, "true", True),
+        (None, "False", False),
+        (1, "false", True),
+        (0, "", False),
+    ],
+)
+def test_hold_of_the_channel_wins_over_the_environment(
+    option: int | None, variable: str, wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRPC_XDS_HOLD_CONFIG", variable)
+    options = read_options([] if option is None else [(HOLD, option)])
+    assert read_resolver_options(options, bootstrap()).holds_config is wanted
