@@ -51,8 +51,9 @@ def mesh_of(backends: list[NamedBackend], *routes: Proto) -> Snapshot:
     )
 
 
+@pytest.mark.parametrize("api_type", ["GRPC", "DELTA_GRPC"])
 async def test_requests_are_routed_by_path_and_header(
-    binary: Path, two: list[NamedBackend], tmp_path: Path
+    binary: Path, two: list[NamedBackend], tmp_path: Path, api_type: str
 ) -> None:
     snapshot = mesh_of(
         two,
@@ -62,7 +63,7 @@ async def test_requests_are_routed_by_path_and_header(
     )
     async with (
         ControlPlane(snapshot) as control_plane,
-        running_envoy(binary, control_plane, tmp_path) as envoy,
+        running_envoy(binary, control_plane, tmp_path, api_type) as envoy,
         grpc.aio.insecure_channel(await envoy.find_listener("in")) as channel,
     ):
         assert await call_unary(channel) == "a"
@@ -81,8 +82,9 @@ async def test_requests_are_routed_by_path_and_header(
 
 
 @pytest.mark.rerun("Envoy replaces clusters under load")
+@pytest.mark.parametrize("api_type", ["GRPC", "DELTA_GRPC"])
 async def test_no_request_fails_while_clusters_are_replaced(
-    binary: Path, two: list[NamedBackend], tmp_path: Path
+    binary: Path, two: list[NamedBackend], tmp_path: Path, api_type: str
 ) -> None:
     meshes = [mesh_of([backend], route(cluster=backend.name)) for backend in two]
     counts: Counter[str] = Counter()
@@ -94,7 +96,7 @@ async def test_no_request_fails_while_clusters_are_replaced(
 
     async with (
         ControlPlane(meshes[0]) as control_plane,
-        running_envoy(binary, control_plane, tmp_path) as envoy,
+        running_envoy(binary, control_plane, tmp_path, api_type) as envoy,
         grpc.aio.insecure_channel(await envoy.find_listener("in")) as channel,
         asyncio.TaskGroup() as workers,
     ):

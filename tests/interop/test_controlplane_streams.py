@@ -26,7 +26,7 @@ from proxyless.controlplane.ads import REQUEST_BYTES_MAX
 from proxyless.protos import Proto, message_class
 from tests.certificates import CertificateAuthority
 from tests.interop.drop_in import Untyped
-from tests.worlds.transports import PATIENCE_S, until
+from tests.worlds.transports import PATIENCE_S
 
 ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 LRS = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
@@ -158,20 +158,6 @@ async def test_load_reports_are_kept_and_answered_with_an_interval() -> None:
 
 
 # Refusals
-
-
-async def test_incremental_xds_is_refused(control_plane: ControlPlane) -> None:
-    async with grpc.aio.insecure_channel(control_plane.address) as channel:
-        stream = open_stream(channel, "DeltaAggregatedResources")
-        code, details = await stream.outcome()
-
-    def is_stream_over() -> bool:
-        return not any("_prepare_rpc" in repr(task) for task in asyncio.all_tasks())
-
-    # grpcio's call ends before its own task does.
-    await until(is_stream_over, "the task of the stream to end")
-    assert code is grpc.StatusCode.UNIMPLEMENTED
-    assert details == "incremental xDS is not served, wanted StreamAggregatedResources"
 
 
 async def test_a_request_without_a_type_ends_the_stream(control_plane: ControlPlane) -> None:

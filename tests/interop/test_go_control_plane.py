@@ -19,7 +19,7 @@ from tests.worlds.grpcio_peers import ROOT, WHERE, backends
 from tests.worlds.transports import PATIENCE_S
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
     from pathlib import Path
 
 SOURCE = ROOT / "examples" / "go-control-plane"
@@ -66,11 +66,10 @@ class GoControlPlane:
         self.process.stdin.write(f"{backend}\n".encode())
         return await self.line()
 
-    @property
-    def bootstrap(self) -> dict[str, Any]:
+    def bootstrap(self, features: Iterable[str]) -> dict[str, Any]:
         server = {"server_uri": self.address, "channel_creds": [{"type": "insecure"}]}
         return {
-            "xds_servers": [{**server, "server_features": ["xds_v3"]}],
+            "xds_servers": [{**server, "server_features": ["xds_v3", *features]}],
             "node": {"id": "laptop"},
         }
 
@@ -94,11 +93,14 @@ async def go_control_plane(binary: Path, *addresses: str) -> AsyncIterator[GoCon
 
 
 @pytest.mark.timeout(BUILD_S + 60)
-async def test_a_client_follows_its_snapshots(binary: Path) -> None:
+@pytest.mark.parametrize("features", [(), ("delta",)], ids=["sotw", "delta"])
+async def test_a_client_follows_its_snapshots(binary: Path, features: tuple[str, ...]) -> None:
     async with (
         backends("first", "second") as (first, second),
         go_control_plane(binary, first.address, second.address) as plane,
-        proxyless.aio.insecure_channel("xds:///greeter", bootstrap=plane.bootstrap) as channel,
+        proxyless.aio.insecure_channel(
+            "xds:///greeter", bootstrap=plane.bootstrap(features)
+        ) as channel,
     ):
         who = channel.unary_unary(WHERE)
         assert await who(b"", timeout=PATIENCE_S) == b"first"

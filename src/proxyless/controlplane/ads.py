@@ -18,13 +18,18 @@ owner calls `on_removal_timeout`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from proxyless.base import NULL_TRACE, Status, StatusCode, one_line
-from proxyless.base.frozen import frozen
+from proxyless.base import NULL_TRACE, StatusCode, one_line
 from proxyless.base.texts import NAME_LENGTH_MAX
-from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG, type_name
+from proxyless.controlplane.answers import (
+    NOTHING_WITHHELD,
+    Nack,
+    RequestRefused,
+    Verdict,
+    Withheld,
+)
+from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG
 from proxyless.controlplane.subscription import Subscription, choose_resources
 from proxyless.protos import Proto, message_class
 
@@ -54,75 +59,8 @@ _FIRST_STAGE: Final = (CLUSTER, ENDPOINTS)
 _SECOND_STAGE: Final = (LISTENER, ROUTE_CONFIG)
 
 
-class RequestRefused(Exception):  # noqa: N818 - it ends a stream, and is not our error
-    """A request is invalid or exceeds a limit. The stream ends with the status."""
-
-    def __init__(self, code: StatusCode, details: str) -> None:
-        super().__init__(details)
-        self.status: Final = Status(code, details)
-
-
-@frozen
-class Withheld:
-    """Types, and resources by type and name, of which no changes are sent for now."""
-
-    types: frozenset[str] = frozenset()
-    names: frozenset[tuple[str, str]] = frozenset()
-
-    def plus(self, type_url: str, names: Collection[str] = ()) -> Withheld:
-        """Withhold these names, too; without names, the whole type."""
-        if not names:
-            return Withheld(self.types | {type_url}, self.names)
-        return Withheld(self.types, self.names | {(type_url, name) for name in names})
-
-    def minus(self, type_url: str) -> Withheld:
-        """Withhold nothing of this type."""
-        names = frozenset(pair for pair in self.names if pair[0] != type_url)
-        return Withheld(self.types - {type_url}, names)
-
-    def differing_types(self, other: Withheld) -> set[str]:
-        """The types that the two withhold differently."""
-        return {
-            *(self.types ^ other.types),
-            *(type_url for type_url, _ in self.names ^ other.names),
-        }
-
-    def names_of(self, type_url: str) -> frozenset[str]:
-        return frozenset(name for its_type, name in self.names if its_type == type_url)
-
-
-NOTHING_WITHHELD: Final = Withheld()
-
-
-@frozen
-class Nack:
-    """A response that a client rejected, and the client's error.
-
-    Texts of the client are on one line, and bounded: many NACKs are kept.
-    """
-
-    node_id: str
-    type_url: str
-    version: str
-    code: int
-    message: str
-
-    def __str__(self) -> str:
-        what = f"{type_name(self.type_url)} version {self.version!r}"
-        return f"xds node {self.node_id!r}: {what} refused: {self.message}"
-
-
-class Verdict(Enum):
-    """The client's answer to the last response of a type."""
-
-    NONE = "nothing was sent"
-    PENDING = "not answered yet"
-    ACKED = "accepted"
-    NACKED = "refused"
-
-
 @dataclass(slots=True)
-class _TypeState:
+class TypeState:
     """State of one resource type on one stream."""
 
     # From the requests.
@@ -130,6 +68,9 @@ class _TypeState:
     # Estimate for the names of the subscription.
     held_bytes: int = 0
     has_new_names: bool = False
+    # Incremental: names to answer, and versions that the client has, until the next response.
+    new_names: set[str] = field(default_factory=set)
+    initial_versions: dict[str, str] = field(default_factory=dict)
     # From the responses.
     last_sent: dict[str, Resource] = field(default_factory=dict)
     nonce: str = ""
@@ -144,8 +85,9 @@ class _TypeState:
         """Whether no change of these, or of equal resources, is left to send."""
         return self.synced_with is resources or self.synced_with == resources
 
-    def subscribe(self, type_url: str, names: Collection[str]) -> None:
-        before, self.subscription = self.subscription, self.subscription.after(type_url, names)
+    def subscribe(self, subscription: Subscription) -> None:
+        """Replace the subscription."""
+        before, self.subscription = self.subscription, subscription
         if self.subscription == before:
             return
         self.held_bytes = _held_bytes(self.subscription.names)
@@ -190,7 +132,7 @@ class AdsStream:
         self._past_grace: frozenset[str] = frozenset()
         self._graces = 0
         # From requests and responses.
-        self._types: dict[str, _TypeState] = {}
+        self._types: dict[str, TypeState] = {}
         self._responses = 0
 
     @property
@@ -232,16 +174,14 @@ class AdsStream:
 
     def on_request(self, request: Proto) -> list[Proto]:
         """Process a DiscoveryRequest. RequestRefused ends the stream."""
-        state = self._find_state(request)
-        if not self.node.id and request.HasField("node"):
-            self._set_node(request.node)
+        state = self._find_state(request, request.resource_names)
         if request.response_nonce and request.response_nonce != state.nonce:
             # The client sent this before it received the last response, which it will answer with
             # its current subscription.
             return []
         if request.response_nonce and state.verdict is Verdict.PENDING:
             self._record_verdict(state, request)
-        state.subscribe(request.type_url, request.resource_names)
+        state.subscribe(state.subscription.after(request.type_url, request.resource_names))
         return self._make_due_responses()
 
     def on_snapshot(self, snapshot: Snapshot, withheld: Withheld = NOTHING_WITHHELD) -> list[Proto]:
@@ -280,25 +220,27 @@ class AdsStream:
 
     # Requests
 
-    def _find_state(self, request: Proto) -> _TypeState:
-        """The state of the request's type, or RequestRefused."""
+    def _find_state(self, request: Proto, names: Collection[str]) -> TypeState:
+        """The state of the request's type, which has these names after it; or RequestRefused."""
         if not request.type_url:
             raise RequestRefused(StatusCode.INVALID_ARGUMENT, "request has no type_url")
         size_bytes = request.ByteSize()
         if size_bytes > REQUEST_BYTES_MAX:
             text = f"request has {size_bytes} bytes, wanted at most {REQUEST_BYTES_MAX}"
             raise RequestRefused(StatusCode.RESOURCE_EXHAUSTED, text)
-        if len(request.resource_names) > NAMES_MAX:
-            text = f"request names {len(request.resource_names)} resources, wanted at most "
+        if len(names) > NAMES_MAX:
+            text = f"request names {len(names)} resources, wanted at most "
             raise RequestRefused(StatusCode.RESOURCE_EXHAUSTED, f"{text}{NAMES_MAX}")
         if request.type_url not in self._types:
             self._check_new_type(request.type_url)
         others = (state for url, state in self._types.items() if url != request.type_url)
-        held_bytes = _held_bytes(request.resource_names) + sum(each.held_bytes for each in others)
+        held_bytes = _held_bytes(names) + sum(each.held_bytes for each in others)
         if held_bytes > SUBSCRIPTION_BYTES_MAX:
             text = f"stream subscribes to {held_bytes} bytes of names, wanted at most "
             raise RequestRefused(StatusCode.RESOURCE_EXHAUSTED, f"{text}{SUBSCRIPTION_BYTES_MAX}")
-        return self._types.setdefault(request.type_url, _TypeState())
+        if not self.node.id and request.HasField("node"):
+            self._set_node(request.node)
+        return self._types.setdefault(request.type_url, TypeState())
 
     def _check_new_type(self, type_url: str) -> None:
         if len(self._types) == TYPES_MAX:
@@ -315,7 +257,7 @@ class AdsStream:
             raise RequestRefused(StatusCode.RESOURCE_EXHAUSTED, text)
         self.node.CopyFrom(node)
 
-    def _record_verdict(self, state: _TypeState, request: Proto) -> None:
+    def _record_verdict(self, state: TypeState, request: Proto) -> None:
         """Record an ACK or a NACK, which is the first request with the response's nonce."""
         if request.HasField("error_detail"):
             state.verdict = Verdict.NACKED
@@ -363,15 +305,20 @@ class AdsStream:
         target = self._select(type_url, state, resources)
         kept = self._choose_kept(snapshot, state, target) if type_url == CLUSTER else frozenset()
         target |= {name: state.last_sent[name] for name in sorted(kept)}
-        chosen = choose_resources(
-            type_url, target=target, last_sent=state.last_sent, names_added=state.has_new_names
-        )
+        response = self._make_update(type_url, state, snapshot.version_of(type_url), target)
         state.last_sent = target
         state.has_new_names = False
         state.synced_with = None if kept else resources
-        if chosen is None:
-            return None
-        return self._make_response(type_url, state, snapshot.version_of(type_url), chosen)
+        return response
+
+    def _make_update(
+        self, type_url: str, state: TypeState, version: str, target: Mapping[str, Resource]
+    ) -> Proto | None:
+        """The response after which the client has the target; None if none is due."""
+        chosen = choose_resources(
+            type_url, target=target, last_sent=state.last_sent, names_added=state.has_new_names
+        )
+        return None if chosen is None else self._make_response(type_url, state, version, chosen)
 
     def _must_wait(self, type_url: str) -> bool:
         """Whether the client has not answered a response of the previous stage."""
@@ -380,7 +327,7 @@ class AdsStream:
         return any(self.verdict(earlier) is Verdict.PENDING for earlier in _FIRST_STAGE)
 
     def _choose_kept(
-        self, snapshot: Snapshot, state: _TypeState, target: Mapping[str, Resource]
+        self, snapshot: Snapshot, state: TypeState, target: Mapping[str, Resource]
     ) -> frozenset[str]:
         """The removed clusters whose removal is not sent yet."""
         removed = frozenset(state.last_sent.keys() - target.keys())
@@ -400,7 +347,7 @@ class AdsStream:
             self._graces += 1
         return removed - self._past_grace
 
-    def _uses_last_sent_routes(self, snapshot: Snapshot, state: _TypeState) -> bool:
+    def _uses_last_sent_routes(self, snapshot: Snapshot, state: TypeState) -> bool:
         if self._has_removal_timed_out or state.subscription.is_wildcard:
             return True
         # A client with named subscriptions uses new routes only when it has all their clusters.
@@ -444,9 +391,7 @@ class AdsStream:
             for name in self._types[type_url].last_sent
         }
 
-    def _select(
-        self, type_url: str, state: _TypeState, resources: Resources
-    ) -> dict[str, Resource]:
+    def _select(self, type_url: str, state: TypeState, resources: Resources) -> dict[str, Resource]:
         """The subscribed resources; of withheld ones, the version that was sent last."""
         target = state.subscription.select(resources)
         for name in sorted(self._withheld.names_of(type_url)):
@@ -456,11 +401,9 @@ class AdsStream:
         return target
 
     def _make_response(
-        self, type_url: str, state: _TypeState, version: str, resources: Collection[Resource]
+        self, type_url: str, state: TypeState, version: str, resources: Collection[Resource]
     ) -> Proto:
-        self._responses += 1
-        state.nonce, state.version = str(self._responses), version
-        state.verdict, state.nack = Verdict.PENDING, None
+        self._start_response(state, version)
         response = message_class("envoy.service.discovery.v3.DiscoveryResponse")(
             version_info=version, type_url=type_url, nonce=state.nonce
         )
@@ -470,14 +413,23 @@ class AdsStream:
             packed = response.resources.add(type_url=type_url, value=resource.value)
             if is_wrapped:
                 _wrap(packed, resource.name, version)
+        self._trace_response(type_url, version, resources)
+        return response
+
+    def _start_response(self, state: TypeState, version: str) -> None:
+        self._responses += 1
+        state.nonce, state.version = str(self._responses), version
+        state.verdict, state.nack = Verdict.PENDING, None
+
+    def _trace_response(self, type_url: str, version: str, resources: Collection[Resource]) -> None:
+        names = tuple(resource.name for resource in resources)
         self._trace.emit(
             "controlplane.response",
             node_id=self.node_id,
             type_url=type_url,
             version=version,
-            names=tuple(resource.name for resource in resources),
+            names=names,
         )
-        return response
 
 
 def _held_bytes(names: Collection[str]) -> int:

@@ -27,6 +27,7 @@ AddressLike = str | IpAddress
 
 _FILTERS: Final = "envoy.extensions.filters"
 _MILLION: Final = 1_000_000
+_BILLION: Final = 1_000_000_000
 
 
 @frozen
@@ -64,7 +65,7 @@ def session_filter(
     )()
     state.cookie.name = cookie
     state.cookie.path = path
-    state.cookie.ttl.FromNanoseconds(round(ttl_s * 1e9))
+    set_duration(state.cookie.ttl, ttl_s)
     config = message_class(f"{_FILTERS}.http.stateful_session.v3.StatefulSession")()
     config.session_state.name = "cookie"
     pack(state, config.session_state.typed_config)
@@ -149,8 +150,7 @@ def route(
     for name, weight in (weighted or {}).items():
         result.route.weighted_clusters.clusters.add(name=name).weight.value = weight
     if timeout_s is not None:
-        duration = result.route.max_stream_duration.max_stream_duration
-        duration.FromNanoseconds(round(timeout_s * 1e9))
+        set_duration(result.route.max_stream_duration.max_stream_duration, timeout_s)
     return result
 
 
@@ -237,8 +237,7 @@ def keep_sessions(
     statuses.SetInParent()
     if idle_timeout_s is not None:
         options = _http2_options()  # Envoy rejects options without a protocol.
-        duration = options.common_http_protocol_options.idle_timeout
-        duration.FromNanoseconds(round(idle_timeout_s * 1e9))
+        set_duration(options.common_http_protocol_options.idle_timeout, idle_timeout_s)
         cluster.upstream_config.name = "envoy.upstreams.http.http_protocol_options"
         pack(options, cluster.upstream_config.typed_config)
     return cluster
@@ -287,9 +286,7 @@ def endpoints(
         locality = Locality(f"zone-{key}", priority=key) if isinstance(key, int) else key
         _add_locality(result.endpoints.add(), locality, found)
     for category, share in (drops or {}).items():
-        drop = result.policy.drop_overloads.add(category=category)
-        drop.drop_percentage.numerator = round(share * _MILLION)
-        drop.drop_percentage.denominator = drop.drop_percentage.MILLION
+        set_share(result.policy.drop_overloads.add(category=category).drop_percentage, share)
     return result
 
 
@@ -335,6 +332,16 @@ def pack(message: Proto, into: Proto) -> None:
     """Put a message into an Any."""
     into.type_url = f"type.googleapis.com/{message.DESCRIPTOR.full_name}"
     into.value = message.SerializeToString(deterministic=True)
+
+
+def set_duration(into: Proto, seconds: float) -> None:
+    into.FromNanoseconds(round(seconds * _BILLION))
+
+
+def set_share(into: Proto, share: float) -> None:
+    """Set a FractionalPercent to a share from 0 to 1."""
+    into.numerator = round(share * _MILLION)
+    into.denominator = into.MILLION
 
 
 def _enum_number(enum: str, value: str) -> int:

@@ -1,11 +1,14 @@
 """Parser of resource files: the text of a YAML or JSON file to resources, with errors by path.
 
 A YAML file has one document or several. A document is a resource in standard proto-JSON with its
-`@type`, a list of resources, or a mapping with such a list in `resources`:
+`@type`, a list of resources, a mapping with such a list in `resources`, or a mesh in the short form
+(`short_form`):
 
     "@type": type.googleapis.com/envoy.config.cluster.v3.Cluster
     name: cart
     type: EDS
+
+Error texts begin with the line and the column.
 """
 
 from __future__ import annotations
@@ -14,13 +17,14 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from proxyless.base import ValidationErrors
+from proxyless.controlplane.positions import Position, Positions, add_position
 from proxyless.controlplane.proto_json import TYPE_KEY, describe_value, has_type, parse_message
 from proxyless.controlplane.resource import Resource
+from proxyless.controlplane.short_form import expand_document, is_short_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from proxyless.base import ValidationErrors
 
 # Limits after the expansion of aliases, by which a small YAML file can be a huge document.
 NODES_MAX: Final = 500_000
@@ -33,11 +37,19 @@ def parse_documents(
 ) -> list[tuple[str, Resource]]:
     """The valid resources, each with its path in the file."""
     found: list[tuple[str, Resource]] = []
+    field_errors = ValidationErrors()
     for number, document in enumerate(load_documents(text, errors, is_json=is_json)):
         if document is not None:  # An empty document, as after a final `---`.
-            with errors.index(number):
-                for place, resource in _parse_document(document, errors):
+            with field_errors.index(number):
+                for place, resource in _parse_document(document, field_errors):
                     found.append((f"[{number}]{place}", resource))
+    if not field_errors.ok:
+        positions = Positions.of(text, is_json=is_json)
+        for path, problem in field_errors.items():
+            with errors.field(path):
+                errors.add(add_position(positions.find(path), problem))
+        if field_errors.is_full:
+            errors.add("has more errors")
     return found
 
 
@@ -58,7 +70,11 @@ def load_documents(text: str, errors: ValidationErrors, *, is_json: bool = False
 
 
 def _load_json(text: str) -> Any:  # noqa: ANN401 - any JSON
-    return json.loads(text, object_pairs_hook=_make_object)
+    try:
+        return json.loads(text, object_pairs_hook=_make_object)
+    except json.JSONDecodeError as error:
+        position = Position(error.lineno, error.colno)
+        raise ValueError(add_position(position, error.msg)) from error
 
 
 def _load_yaml(text: str) -> list[Any]:
@@ -85,6 +101,8 @@ def _parse_document(document: Any, errors: ValidationErrors) -> Iterator[tuple[s
             yield from _parse_list(document[_RESOURCES], f".{_RESOURCES}", errors)
     elif isinstance(document, list):
         yield from _parse_list(document, "", errors)
+    elif not has_type(document) and is_short_form(document):
+        yield from expand_document(document, errors)
     elif (resource := _parse_resource(document, errors)) is not None:
         yield "", resource
 

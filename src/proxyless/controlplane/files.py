@@ -1,8 +1,10 @@
-"""FileSource: a snapshot from the YAML and JSON files of a directory, reloaded when they change.
+"""FileSource: a snapshot from YAML and JSON files and directories, reloaded when they change.
 
 While any file is invalid, for example half written by an editor, the last valid snapshot is kept
-and the errors are reported. Changes are found by polling times and sizes, which works on every file
-system, mounted ones included, and on any clock.
+and the errors are reported. Files without any resource are invalid, so that a mesh is not emptied
+by a truncated file, a lost mount or a wrong path. Changes are found by polling times and sizes,
+which works on every file system, mounted ones included, and on any clock; they are read once
+nothing changes any more.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import asyncio
 import logging
 import os
 import threading
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
@@ -23,12 +25,15 @@ from proxyless.controlplane.snapshot import Snapshot
 from proxyless.runtime import IDLE_TIMER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from proxyless.controlplane.resource import Resource
     from proxyless.runtime import Clock
 
 POLL_INTERVAL_S: Final = 1.0
+# A change is read when nothing has changed for this time, or after this many such times.
+SETTLE_INTERVAL_S: Final = 0.2
+SETTLE_ROUNDS_MAX: Final = 10
 FILES_MAX: Final = 1_000
 FILE_BYTES_MAX: Final = 8 * 2**20
 
@@ -99,27 +104,34 @@ class _Scan:
     # At most one of them; neither if nothing has changed.
     snapshot: Snapshot | None = None
     error: ValidationError | None = None
+    # A change that may still go on, and the number of scans that found one.
+    unsettled: dict[Path, _Stamp] | None = None
+    rounds: int = 0
 
 
 class FileSource:
-    """Watches one directory and calls back with snapshots and errors.
+    """Watches files and directories and calls back with snapshots and errors.
 
     `offload` runs the scans. A scan starts after the previous one has ended, so callbacks are in
-    the order of the changes.
+    the order of the changes. Without `allow_empty`, a file without content and a source without
+    any resource are errors.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - independent options
         self,
-        directory: Path | str,
+        paths: Path | str | Sequence[Path | str],
         clock: Clock,
         *,
         on_snapshot: Callable[[Snapshot], None],
         on_problem: Callable[[ValidationError], None],
         poll_interval_s: float = POLL_INTERVAL_S,
         offload: Offload = _run_now,
+        allow_empty: bool = False,
     ) -> None:
         # Fixed at construction.
-        self._directory: Final = Path(directory)
+        given = (paths,) if isinstance(paths, Path | str) else paths
+        self._roots: Final = tuple(map(Path, given))
+        self._allow_empty: Final = allow_empty
         self._clock: Final = clock
         self._on_snapshot: Final = on_snapshot
         self._on_problem: Final = on_problem
@@ -140,7 +152,10 @@ class FileSource:
 
     def watch(self) -> None:
         """Poll until `close`, after a `load`."""
-        self._timer = self._clock.call_later(self._poll_interval_s, self._poll)
+        self._poll_in(self._poll_interval_s)
+
+    def _poll_in(self, delay_s: float) -> None:
+        self._timer = self._clock.call_later(delay_s, self._poll)
 
     def close(self) -> None:
         """Stop polling. A scan in another thread ends after its current file."""
@@ -154,6 +169,7 @@ class FileSource:
         """
         self._last = scan = self._scan_all()
         if scan.error is not None:
+            self._problem = str(scan.error)  # `watch` reads the files again, even without a change.
             raise scan.error
         assert scan.snapshot is not None, "a scan of all files has an error or a snapshot"
         self.snapshot = scan.snapshot
@@ -171,7 +187,7 @@ class FileSource:
     def _on_scan(self, scan: _Scan) -> None:
         if self._is_closed:
             return
-        self.watch()
+        self._poll_in(self._poll_interval_s if scan.unsettled is None else SETTLE_INTERVAL_S)
         self._last = scan
         if scan.error is not None:
             if str(scan.error) != self._problem:  # Each error is reported once.
@@ -189,7 +205,12 @@ class FileSource:
         """Scan the files if any has changed. Does not raise, so that polling goes on."""
         try:
             errors = ValidationErrors()
-            is_same = self._list_files(errors) == self._last.stamps and errors.ok
+            last, stamps = self._last, self._list_files(errors)
+            is_same = stamps == last.stamps and errors.ok
+            is_settled = stamps == last.unsettled or last.rounds >= SETTLE_ROUNDS_MAX
+            if errors.ok and not is_same and not is_settled:
+                rounds = last.rounds + 1
+                return _Scan(last.stamps, last.parsed, unsettled=stamps, rounds=rounds)
             # A file that could not be read may become readable with the same stamp.
             if is_same and not self._problem:
                 return _Scan(self._last.stamps, self._last.parsed)
@@ -198,7 +219,7 @@ class FileSource:
             return self._fail(error)
 
     def _fail(self, error: Exception) -> _Scan:
-        LOGGER.error("directory %r cannot be read", str(self._directory), exc_info=error)
+        LOGGER.error("%s cannot be read", describe_paths(self._roots), exc_info=error)
         errors = ValidationErrors()
         errors.add(f"{type(error).__name__}: {error}")
         return _Scan({}, {}, error=self._make_error(errors))
@@ -217,6 +238,8 @@ class FileSource:
             if is_valid:
                 parsed[path] = (stamp, found)
         resources = reject_duplicates(located, errors)
+        if errors.ok and not resources and not self._allow_empty:
+            errors.add("has no resources, wanted at least one unless empty is allowed")
         if not errors.ok:
             return _Scan(stamps, parsed, error=self._make_error(errors))
         try:
@@ -227,23 +250,33 @@ class FileSource:
         return _Scan(stamps, parsed, snapshot)
 
     def _make_error(self, errors: ValidationErrors) -> ValidationError:
-        return ValidationError(f"directory {str(self._directory)!r}", errors)
+        return ValidationError(describe_paths(self._roots), errors)
 
     def _list_files(self, errors: ValidationErrors) -> dict[Path, _Stamp]:
         """The files in a fixed order."""
-        error = _check_directory(self._directory)
-        if error is not None:
-            errors.add(error)
-            return {}
         stamps: dict[Path, _Stamp] = {}
-        for path in list_files(self._directory, errors):
-            stamp = self._stamp(path, errors)
-            if stamp is not None:
-                stamps[path] = stamp
+        for root in self._roots:
+            for path in self._list_root(root, errors):
+                stamp = self._stamp(path, errors)
+                if stamp is not None:
+                    stamps[path] = stamp
         if len(stamps) > FILES_MAX:
             errors.add(f"has {len(stamps)} files, wanted at most {FILES_MAX}")
             return {}
         return stamps
+
+    def _list_root(self, root: Path, errors: ValidationErrors) -> list[Path]:
+        """The files of a directory, or the file itself."""
+        with errors.field(str(root)) if len(self._roots) > 1 else nullcontext():
+            try:
+                is_directory = S_ISDIR(root.stat().st_mode)
+            except (FileNotFoundError, NotADirectoryError):
+                errors.add("there is no such file or directory")
+                return []
+            except OSError as error:
+                errors.add(f"cannot be read: {error.strerror}")
+                return []
+            return list_files(root, errors) if is_directory else [root]
 
     def _stamp(self, path: Path, errors: ValidationErrors) -> _Stamp | None:
         """None if the file was removed since it was listed, and after an error."""
@@ -271,22 +304,30 @@ class FileSource:
         count = errors.count
         with errors.field(self._name(path)):
             text = read_bounded(path, errors)
+            if errors.count == count and not self._allow_empty and is_blank(text):
+                errors.add("is empty, wanted resources unless empty is allowed")
+                return [], False
             found = parse_documents(text, errors, is_json=path.suffix == ".json")
         return found, errors.count == count
 
     def _name(self, path: Path) -> str:
-        return path.relative_to(self._directory).as_posix()
+        if len(self._roots) > 1 or path == self._roots[0]:
+            return str(path)
+        return path.relative_to(self._roots[0]).as_posix()
 
 
-def _check_directory(directory: Path) -> str | None:
-    """The error, or None."""
-    try:
-        mode = directory.stat().st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return "there is no such directory"
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    return None if S_ISDIR(mode) else "is no directory"
+def describe_paths(paths: Sequence[Path]) -> str:
+    """Subject of error texts: `directory 'mesh'`."""
+    names = ", ".join(repr(str(path)) for path in paths)
+    if len(paths) > 1:
+        return f"files {names}"
+    return f"{'file' if os.path.isfile(paths[0]) else 'directory'} {names}"
+
+
+def is_blank(text: str) -> bool:
+    """Whether a file has no document: nothing, or only comments and separators."""
+    lines = (line.strip() for line in text.splitlines())
+    return all(not line or line == "---" or line.startswith("#") for line in lines)
 
 
 def _may_be_link(path: Path) -> bool:

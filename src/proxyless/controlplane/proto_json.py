@@ -1,4 +1,4 @@
-"""Parser of proto-JSON to messages of Envoy's API, with the path of the first invalid field.
+"""Parser and writer of proto-JSON for Envoy's API; errors have the path of the first invalid field.
 
 `google.protobuf.json_format` parses the document. Its error texts differ between releases, so they
 are not used to find the field: the document is compared with the message's descriptor instead, and
@@ -62,6 +62,15 @@ def parse_message(item: dict[str, Any], errors: ValidationErrors) -> Proto | Non
             errors.add(text)
         return None
     return message
+
+
+def to_document(message: Proto) -> dict[str, Any]:
+    """The proto-JSON of a message, with its type and the names of the API's files."""
+    text = json_format.MessageToJson(
+        message, preserving_proto_field_name=True, descriptor_pool=descriptor_pool_of_envoy()
+    )
+    # MessageToDict would return other mappings than dict.
+    return {TYPE_KEY: f"type.googleapis.com/{message.DESCRIPTOR.full_name}", **json.loads(text)}
 
 
 def _parse(fields: dict[str, Any], message: Proto) -> None:

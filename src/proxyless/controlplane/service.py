@@ -16,13 +16,11 @@ import grpc.aio
 from proxyless.base import NULL_TRACE, Status, StatusCode, one_line
 from proxyless.base.frozen import frozen
 from proxyless.base.texts import NAME_LENGTH_MAX
-from proxyless.controlplane.ads import (
-    NOTHING_WITHHELD,
-    REQUEST_BYTES_MAX,
-    AdsStream,
-    Nack,
-)
+from proxyless.controlplane.ads import REQUEST_BYTES_MAX, AdsStream
+from proxyless.controlplane.answers import NOTHING_WITHHELD, Nack
+from proxyless.controlplane.bind_errors import find_bind_error
 from proxyless.controlplane.change_condition import ChangeCondition
+from proxyless.controlplane.delta import DeltaAdsStream
 from proxyless.controlplane.resource import type_name
 from proxyless.controlplane.snapshot import Snapshot
 from proxyless.controlplane.stream import ServedConfig, SnapshotSource, StreamPump
@@ -51,7 +49,6 @@ _LRS: Final = "envoy.service.load_stats.v3.LoadReportingService"
 _TOO_MANY_STREAMS: Final = Status(
     StatusCode.RESOURCE_EXHAUSTED, f"there are {STREAMS_MAX} ADS streams already"
 )
-_DELTA_REJECTED: Final = "incremental xDS is not served, wanted StreamAggregatedResources"
 
 
 class NackedError(Exception):
@@ -157,13 +154,18 @@ class ControlPlane:
         port = self._address.rpartition(":")[2]
         return int(port) if port.isdigit() else 0
 
-    def bootstrap(self, node_id: str = "proxyless-test") -> dict[str, Any]:
-        """The bootstrap config of a gRPC client of this control plane, as JSON."""
+    def bootstrap(
+        self, node_id: str = "proxyless-test", *, features: Iterable[str] = ()
+    ) -> dict[str, Any]:
+        """The bootstrap config of a gRPC client of this control plane, as JSON.
+
+        `features` are more server features, such as `delta`.
+        """
         kind = "insecure" if self._options.credentials is None else "tls"
         server = {
             "server_uri": self._address,
             "channel_creds": [{"type": kind}],
-            "server_features": ["xds_v3"],
+            "server_features": ["xds_v3", *features],
         }
         return {"xds_servers": [server], "node": {"id": node_id}}
 
@@ -274,7 +276,7 @@ class ControlPlane:
         ads = {
             "StreamAggregatedResources": _handler(self._serve_ads, f"{discovery}.DiscoveryRequest"),
             "DeltaAggregatedResources": _handler(
-                self._reject_delta, f"{discovery}.DeltaDiscoveryRequest"
+                self._serve_delta, f"{discovery}.DeltaDiscoveryRequest"
             ),
         }
         lrs = {
@@ -295,15 +297,23 @@ class ControlPlane:
             else:
                 port = server.add_secure_port(self._address, credentials)
         except RuntimeError as error:
-            raise OSError(f"control plane cannot listen at {self._address!r}: {error}") from None
+            # grpcio's text has no reason.
+            reason = find_bind_error(self._address) or str(error)
+            raise OSError(f"control plane cannot listen at {self._address!r}: {reason}") from None
         if not self._address.startswith("unix"):
             self._address = f"{self._address.rpartition(':')[0]}:{port}"
 
     async def _serve_ads(self, _requests: Untyped, context: Untyped) -> None:
+        await self._serve(AdsStream, context)
+
+    async def _serve_delta(self, _requests: Untyped, context: Untyped) -> None:
+        await self._serve(DeltaAdsStream, context)
+
+    async def _serve(self, variant: type[AdsStream], context: Untyped) -> None:
         options = self._options
         if len(self._streams) >= STREAMS_MAX:
             await _abort(context, _TOO_MANY_STREAMS)
-        core = AdsStream(
+        core = variant(
             is_paced=options.is_paced,
             removal_grace_s=options.removal_grace_s,
             can_wrap=options.can_wrap,
@@ -311,7 +321,7 @@ class ControlPlane:
             on_nack=self.nacks.append,
             trace=options.trace,
         )
-        stream = StreamPump(core, _AioPeer(context), self._served, self._changes)
+        stream = StreamPump(core, _AioPeer(context), self._served, self._changes, options.trace)
         self._add_handler()
         self._streams[stream] = None
         self._options.trace.emit("controlplane.stream_opened", peer=context.peer())
@@ -352,10 +362,6 @@ class ControlPlane:
         while total > LOAD_REPORT_BYTES_MAX and len(reports) > 1:
             reports.popleft()
             total -= sizes.popleft()
-
-    async def _reject_delta(self, _requests: Untyped, context: Untyped) -> None:
-        self._add_handler()
-        await _abort(context, Status(StatusCode.UNIMPLEMENTED, _DELTA_REJECTED))
 
     def _add_handler(self) -> None:
         """Let `stop` wait for the current task, which runs on after its handler returns."""

@@ -12,13 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from proxyless.base import OK, Status
-from proxyless.controlplane.ads import NOTHING_WITHHELD, AdsStream, RequestRefused, Withheld
+from proxyless.base import NULL_TRACE, OK, Status, Trace
+from proxyless.controlplane.answers import NOTHING_WITHHELD, RequestRefused, Withheld
+from proxyless.controlplane.missing import RequestedNames, find_missing
 from proxyless.controlplane.snapshot import Snapshot
 from proxyless.protos import Proto
 from proxyless.runtime import IDLE_TIMER, LoopClock
 
 if TYPE_CHECKING:
+    from proxyless.controlplane.ads import AdsStream
     from proxyless.controlplane.change_condition import ChangeCondition
 
 # One snapshot for all clients, or a function of a client's Node message.
@@ -63,13 +65,20 @@ class StreamPump:
     """Message loop of one `AdsStream`, and its timers."""
 
     def __init__(
-        self, core: AdsStream, peer: Peer, served: ServedConfig, changes: ChangeCondition
+        self,
+        core: AdsStream,
+        peer: Peer,
+        served: ServedConfig,
+        changes: ChangeCondition,
+        trace: Trace = NULL_TRACE,
     ) -> None:
         # Fixed at construction.
         self.core: Final = core
         self._peer: Final = peer
         self._served: Final = served
         self._changes: Final = changes
+        self._trace: Final = trace
+        self._requested: Final = RequestedNames()
         self._clock: Final = LoopClock(asyncio.get_running_loop())
         # Responses to send.
         self._outbox: deque[Proto] = deque()
@@ -118,10 +127,19 @@ class StreamPump:
                 return refused.status
             self._changes.notify_all()
             self._has_work.set()
+            self._trace_missing(request.type_url)
             while len(self._outbox) > OUTBOX_MAX:
                 self._has_room.clear()
                 await self._has_room.wait()
         return OK
+
+    def _trace_missing(self, type_url: str) -> None:
+        names = self._requested.update(type_url, self.core.subscriptions[type_url].names)
+        if names and self._trace.active:
+            resources = self._served.choose_snapshot(self.core.node).resources(type_url)
+            missing = find_missing(self.core.node_id, type_url, names, resources)
+            if missing is not None:
+                self._trace.emit("controlplane.missing", missing=missing)
 
     async def _write(self) -> Status:
         while True:

@@ -1,18 +1,24 @@
-"""YAML reader with bounds: the documents of a text, for `documents`.
+"""YAML reader with bounds, and writer: the documents of a text, for `documents`.
 
 The only module that imports PyYAML, which is in the extra `proxyless[cli]`.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
+
+from proxyless.controlplane.positions import Node, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # libyaml recurses on the stack of the thread for each level of nesting, and can overflow it.
 DEPTH_MAX: Final = 500
 # PyYAML also reads 1:0:0:… as a number, and takes hours for a megabyte of that.
 NUMBER_CHARS_MAX: Final = 300
+LINE_WIDTH: Final = 120
 
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _INTEGER: Final = "tag:yaml.org,2002:int"
@@ -32,6 +38,55 @@ def load_yaml(text: str, nodes_max: int) -> list[Any]:
         raise ValueError(f"{where}{error.problem if where else error}") from error
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
+
+
+def dump_yaml(documents: Sequence[Any]) -> str:
+    """The documents as a YAML text, with short collections on one line."""
+    dumped: str = yaml.safe_dump_all(
+        documents,
+        sort_keys=False,
+        default_flow_style=None,
+        allow_unicode=True,
+        width=LINE_WIDTH,
+        explicit_start=False,
+    )
+    return dumped
+
+
+def compose_yaml(text: str) -> list[Node]:
+    """All values of a text with their positions. ValueError or RecursionError as in `load_yaml`."""
+    try:
+        # For its depth: a text has fewer values than characters.
+        _check_size(text, len(text))
+        known: dict[int, Node] = {}
+        return [_to_node(each, known) for each in yaml.compose_all(text, _LOADER)]
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+def _to_node(node: Any, known: dict[int, Node]) -> Node:  # noqa: ANN401 - PyYAML's nodes have no types
+    """The node; `known` has those that aliases share."""
+    if id(node) in known:
+        return known[id(node)]
+    children: dict[str | int, tuple[Position, Node]] = {}
+    known[id(node)] = result = Node(_position(node), children)
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            children[index] = (_position(item), _to_node(item, known))
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.tag == _MERGE:
+                sources = value.value if isinstance(value, yaml.SequenceNode) else [value]
+                for source in sources:
+                    children.update(_to_node(source, known).children)
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                children[key.value] = (_position(key), _to_node(value, known))
+    return result
+
+
+def _position(node: Any) -> Position:  # noqa: ANN401
+    return Position(node.start_mark.line + 1, node.start_mark.column + 1)
 
 
 def _check_size(text: str, nodes_max: int) -> None:

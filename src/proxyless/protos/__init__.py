@@ -1,7 +1,8 @@
-"""Message classes of Envoy's API and ORCA, from descriptors in a private pool.
+"""Message classes of Envoy's API, ORCA, channelz and our live service, in a private pool.
 
-The build takes the descriptors from xds-protos (tools/hatch_build.py). A private pool avoids
-conflicts with an application's copies of the same files (docs/adr/0011-private-descriptors.md).
+The build takes the descriptors from xds-protos and grpcio-channelz, and compiles our own
+(tools/hatch_build.py). A private pool avoids conflicts with an application's copies of the same
+files (docs/adr/0011-private-descriptors.md).
 
 merging  parser of large messages in steps
 """

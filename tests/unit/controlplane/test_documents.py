@@ -1,6 +1,7 @@
 """Unit tests of proxyless.controlplane.documents."""
 
 import json
+import re
 
 import pytest
 import yaml
@@ -35,13 +36,30 @@ def names(text: str, *, is_json: bool = False) -> list[tuple[str, str]]:
 
 
 def error_of(text: str, *, is_json: bool = False) -> str:
-    """The errors of an invalid text."""
+    """The errors of an invalid text; those of fields without their lines and columns."""
     errors = ValidationErrors()
     parse_documents(text, errors, is_json=is_json)
-    return str(errors)
+    return re.sub(r"(field:.*? error:)line \d+, column \d+: ", r"\1", str(errors))
 
 
 # Contents of a file
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_error_of_a_field_has_its_line_and_column(*, is_json: bool) -> None:
+    text = f'[{{"@type": "{CLUSTER}",\n  "nam": 1}}]'
+    errors = ValidationErrors()
+    parse_documents(text, errors, is_json=is_json)
+    assert str(errors) == "[field:[0][0].nam error:line 2, column 3: there is no such field]"
+
+
+def test_document_may_be_in_the_short_form_beside_others() -> None:
+    text = f'clusters: {{b: {{endpoints: ["10.0.0.1:80"]}}}}\n---\n"@type": {CLUSTER}\nname: a\n'
+    assert names(text) == [
+        ('[0].clusters["b"]', "b"),
+        ('[0].clusters["b"].endpoints', "b"),
+        ("[1]", "a"),
+    ]
 
 
 def test_document_may_be_a_resource() -> None:
@@ -172,7 +190,7 @@ def test_document_that_is_no_resource_is_rejected(text: str, error: str) -> None
 
 
 def test_invalid_json_is_an_error_with_its_line() -> None:
-    assert "line 1 column 2" in error_of("{", is_json=True)
+    assert "line 1, column 2" in error_of("{", is_json=True)
 
 
 def test_errors_of_all_documents_are_reported() -> None:

@@ -15,6 +15,8 @@ from proxyless.controlplane import CLUSTER, FileSource, Snapshot
 from proxyless.controlplane import files as files_module
 from proxyless.controlplane.files import (
     POLL_INTERVAL_S,
+    SETTLE_INTERVAL_S,
+    SETTLE_ROUNDS_MAX,
     Offload,
     ThreadOffload,
     run_in_thread,
@@ -29,7 +31,9 @@ def clusters(*names: str) -> str:
 class FileSourceWorld:
     """A directory, a source that watches it, and its callbacks."""
 
-    def __init__(self, directory: Path, offload: "Offload | None" = None) -> None:
+    def __init__(
+        self, directory: Path, offload: "Offload | None" = None, *, allow_empty: bool = False
+    ) -> None:
         self.directory = directory
         self.clock = VirtualClock()
         self.snapshots: list[Snapshot] = []
@@ -40,6 +44,7 @@ class FileSourceWorld:
             self.clock,
             on_snapshot=self.snapshots.append,
             on_problem=lambda error: self.problems.append(str(error)),
+            allow_empty=allow_empty,
             **more,
         )
         self._writes = 0
@@ -61,7 +66,9 @@ class FileSourceWorld:
         return list(self.source.snapshot.resources(CLUSTER))
 
     def poll(self) -> None:
+        """Let a change be found, and read after it has settled."""
         self.clock.advance(POLL_INTERVAL_S)
+        self.clock.advance(SETTLE_INTERVAL_S)
 
     def load_error(self) -> str:
         with pytest.raises(ValidationError) as caught:
@@ -84,12 +91,25 @@ def test_all_files_below_the_directory_are_read(world: FileSourceWorld) -> None:
     assert world.start() == ["a", "b1", "b2", "c"]
 
 
-def test_empty_directory_is_an_empty_snapshot(world: FileSourceWorld) -> None:
+EMPTY = "[error:has no resources, wanted at least one unless empty is allowed]"
+
+
+def test_source_without_resources_is_an_error(world: FileSourceWorld) -> None:
+    assert world.load_error() == EMPTY
+    world.write("a.json", "[]")
+    assert world.load_error() == EMPTY
+
+
+def test_source_without_resources_is_empty_when_that_is_allowed(tmp_path: Path) -> None:
+    world = FileSourceWorld(tmp_path, allow_empty=True)
+    world.write("a.yaml", "# nothing yet\n---\n")
     assert world.start() == []
 
 
 def test_missing_directory_is_an_error(tmp_path: Path) -> None:
-    assert FileSourceWorld(tmp_path / "none").load_error() == "[error:there is no such directory]"
+    assert FileSourceWorld(tmp_path / "none").load_error() == (
+        "[error:there is no such file or directory]"
+    )
 
 
 def test_start_raises_and_starts_no_timer_when_a_file_is_invalid(world: FileSourceWorld) -> None:
@@ -109,8 +129,140 @@ def test_change_is_found_by_the_next_poll(world: FileSourceWorld) -> None:
     world.clock.advance(POLL_INTERVAL_S * 0.9)
     assert world.snapshots == []
     world.clock.advance(POLL_INTERVAL_S * 0.1)
+    assert world.snapshots == []
+    world.clock.advance(SETTLE_INTERVAL_S)
     assert world.names() == ["a", "b"]
     assert [snapshot.version for snapshot in world.snapshots] == ["2"]
+
+
+def test_change_is_read_when_nothing_changes_any_more(world: FileSourceWorld) -> None:
+    world.write("a.yaml", clusters("a"))
+    world.start()
+    world.write("a.yaml", clusters("a", "b"))
+    world.clock.advance(POLL_INTERVAL_S)
+    world.write("a.yaml", clusters("a", "b", "c"))
+    world.clock.advance(SETTLE_INTERVAL_S)
+    assert world.snapshots == []
+    world.clock.advance(SETTLE_INTERVAL_S)
+    assert world.names() == ["a", "b", "c"]
+
+
+def test_file_that_changes_all_the_time_is_read(world: FileSourceWorld) -> None:
+    world.write("a.yaml", clusters("a"))
+    world.start()
+    world.clock.advance(POLL_INTERVAL_S - SETTLE_INTERVAL_S)
+    for number in range(SETTLE_ROUNDS_MAX + 1):
+        assert world.snapshots == []
+        world.write("a.yaml", clusters(f"c{number}"))
+        world.clock.advance(SETTLE_INTERVAL_S)
+    assert world.names() == [f"c{SETTLE_ROUNDS_MAX}"]
+
+
+def test_change_that_is_undone_is_not_read(world: FileSourceWorld) -> None:
+    world.write("a.yaml", clusters("a"))
+    world.start()
+    (world.directory / "b.yaml").write_text(clusters("b"))
+    world.clock.advance(POLL_INTERVAL_S)
+    (world.directory / "b.yaml").unlink()
+    world.poll()
+    assert world.snapshots == []
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# all commented out\n", "---\n---\n"])
+def test_last_valid_snapshot_is_kept_when_a_file_is_emptied(
+    world: FileSourceWorld, text: str
+) -> None:
+    world.write("a.yaml", clusters("a"))
+    world.write("b.yaml", clusters("b"))
+    world.start()
+    world.write("a.yaml", text)
+    world.poll()
+    assert world.names() == ["a", "b"]
+    [problem] = world.problems
+    assert "field:a.yaml error:is empty, wanted resources unless empty is allowed" in problem
+
+
+def test_last_valid_snapshot_is_kept_when_the_last_file_is_removed(
+    world: FileSourceWorld,
+) -> None:
+    world.write("a.yaml", clusters("a"))
+    world.start()
+    (world.directory / "a.yaml").unlink()
+    world.poll()
+    world.poll()
+    assert world.names() == ["a"]
+    [problem] = world.problems
+    assert problem.endswith(EMPTY)
+
+
+def test_last_file_can_be_removed_when_empty_is_allowed(tmp_path: Path) -> None:
+    world = FileSourceWorld(tmp_path, allow_empty=True)
+    world.write("a.yaml", clusters("a"))
+    world.start()
+    (world.directory / "a.yaml").unlink()
+    world.poll()
+    assert world.names() == []
+
+
+class MountedConfigMap:
+    """A ConfigMap as a kubelet mounts it: files are links through `..data`, which is replaced."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._version = 0
+
+    def publish(self, **files: str) -> None:
+        self._version += 1
+        content = self._directory / f"..2026_{self._version}"
+        content.mkdir()
+        for name, text in files.items():
+            (content / f"{name}.yaml").write_text(text)
+        new = self._directory / "..data_tmp"
+        new.symlink_to(content.name)
+        new.replace(self._directory / "..data")
+        for name in files:
+            link = self._directory / f"{name}.yaml"
+            if not link.is_symlink():
+                link.symlink_to(Path("..data") / link.name)
+        for link in self._directory.glob("*.yaml"):
+            if link.stem not in files:
+                link.unlink()
+
+
+def test_changes_of_a_mounted_config_map_are_followed(world: FileSourceWorld) -> None:
+    mounted = MountedConfigMap(world.directory)
+    mounted.publish(a=clusters("a"), b=clusters("b"))
+    assert world.start() == ["a", "b"]
+    mounted.publish(a=clusters("a2"))
+    world.poll()
+    assert world.names() == ["a2"]
+    # `kubectl create configmap mesh` without its files.
+    mounted.publish()
+    world.poll()
+    assert world.names() == ["a2"]
+    assert world.problems[-1].endswith(EMPTY)
+
+
+def test_files_and_directories_are_one_snapshot(tmp_path: Path) -> None:
+    (tmp_path / "mesh").mkdir()
+    (tmp_path / "mesh" / "a.yaml").write_text(clusters("a"))
+    (tmp_path / "more.txt").write_text(clusters("b"))
+    clock, problems = VirtualClock(), list[str]()
+    source = FileSource(
+        [tmp_path / "mesh", str(tmp_path / "more.txt")],
+        clock,
+        on_snapshot=lambda _: None,
+        on_problem=lambda error: problems.append(str(error)),
+    )
+    source.start()
+    assert source.snapshot is not None
+    assert list(source.snapshot.resources(CLUSTER)) == ["a", "b"]
+    (tmp_path / "more.txt").unlink()
+    clock.advance(POLL_INTERVAL_S)
+    assert list(source.snapshot.resources(CLUSTER)) == ["a", "b"]
+    [problem] = problems
+    assert f"field:{tmp_path / 'more.txt'} error:there is no such file or directory" in problem
+    source.close()
 
 
 def test_added_and_removed_files_are_found(world: FileSourceWorld) -> None:
@@ -166,7 +318,7 @@ def test_last_valid_snapshot_is_kept_and_the_error_reported_once_when_a_file_is_
     assert world.source.snapshot is before
     assert world.snapshots == []
     [problem] = world.problems
-    assert "field:a.yaml[0].nam error:there is no such field" in problem
+    assert "field:a.yaml[0].nam error:line 2, column 1: there is no such field" in problem
 
 
 def test_corrected_file_is_served(world: FileSourceWorld) -> None:
@@ -188,6 +340,7 @@ def test_unreadable_file_is_read_as_soon_as_it_is_readable(
     world: FileSourceWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For example after a change of its owner, which does not change the stamp."""
+    world.write("b.yaml", clusters("b"))
     world.start()
 
     def refuse(path: Path, errors: ValidationErrors) -> str:
@@ -201,7 +354,7 @@ def test_unreadable_file_is_read_as_soon_as_it_is_readable(
         world.poll()
         assert len(world.problems) == 1
     world.poll()
-    assert world.names() == ["a"]
+    assert world.names() == ["a", "b"]
 
 
 def test_reference_without_a_resource_is_a_problem(world: FileSourceWorld) -> None:
@@ -224,7 +377,7 @@ def test_last_valid_snapshot_is_kept_when_the_directory_is_removed(
     world.poll()
     world.poll()
     assert len(world.problems) == 1
-    assert "there is no such directory" in world.problems[0]
+    assert "there is no such file or directory" in world.problems[0]
     assert world.names() == ["a"]
 
 
@@ -298,7 +451,7 @@ def test_last_valid_snapshot_is_kept_while_stat_fails(
 
 
 @pytest.mark.parametrize(
-    ("error_number", "expected"), [(errno.ENOENT, []), (errno.EIO, ["a"]), (0, [])]
+    ("error_number", "expected"), [(errno.ENOENT, ["b"]), (errno.EIO, ["a", "b"]), (0, ["b"])]
 )
 def test_resources_are_removed_only_when_the_file_does_not_exist(
     world: FileSourceWorld, monkeypatch: pytest.MonkeyPatch, error_number: int, expected: list[str]
@@ -306,11 +459,12 @@ def test_resources_are_removed_only_when_the_file_does_not_exist(
     """The file was listed, then not found; `lstat` decides whether it is a broken link."""
     path = world.directory / "a.yaml"
     world.write("a.yaml", clusters("a"))
+    world.write("b.yaml", clusters("b"))
     world.start()
     monkeypatch.setattr(Path, "stat", refusing({path: errno.ENOENT}, {path: error_number}))
     world.poll()
     assert world.names() == expected
-    assert len(world.problems) == len(expected)
+    assert len(world.problems) == ("a" in expected)
 
 
 def refusing(
@@ -347,6 +501,7 @@ def test_hidden_directories_are_not_listed(
 
 
 def test_closed_source_does_not_poll(world: FileSourceWorld) -> None:
+    world.write("a.yaml", clusters("a"))
     world.start()
     world.source.close()
     assert world.clock.timers_pending == 0
@@ -371,22 +526,26 @@ class Held:
 
 def test_next_scan_starts_after_the_last_one_has_ended(tmp_path: Path) -> None:
     held = Held()
-    world = FileSourceWorld(tmp_path, held)
+    world = FileSourceWorld(tmp_path, held, allow_empty=True)
     world.start()
     world.write("a.yaml", clusters("a"))
     world.clock.advance(10 * POLL_INTERVAL_S)
     assert len(held.waiting) == 1
     held.do()
+    world.clock.advance(SETTLE_INTERVAL_S)
+    held.do()
     assert world.names() == ["a"]
     world.write("a.yaml", clusters("b"))
-    world.poll()
+    world.clock.advance(POLL_INTERVAL_S)
+    held.do()
+    world.clock.advance(SETTLE_INTERVAL_S)
     held.do()
     assert [list(each.resources(CLUSTER)) for each in world.snapshots] == [["a"], ["b"]]
 
 
 def test_result_of_a_scan_is_dropped_after_close(tmp_path: Path) -> None:
     held = Held()
-    world = FileSourceWorld(tmp_path, held)
+    world = FileSourceWorld(tmp_path, held, allow_empty=True)
     world.start()
     world.write("a.yaml", clusters("a"))
     world.poll()
@@ -461,7 +620,7 @@ def test_polling_goes_on_when_the_offload_raises(tmp_path: Path) -> None:
             raise RuntimeError("can't start new thread")
         on_result(work())
 
-    world = FileSourceWorld(tmp_path, offload)
+    world = FileSourceWorld(tmp_path, offload, allow_empty=True)
     world.start()
     world.write("a.yaml", clusters("a"))
     world.poll()
@@ -474,7 +633,7 @@ def test_polling_goes_on_when_the_offload_raises(tmp_path: Path) -> None:
 
 
 def test_polling_goes_on_when_a_callback_raises(tmp_path: Path) -> None:
-    world = FileSourceWorld(tmp_path)
+    world = FileSourceWorld(tmp_path, allow_empty=True)
     world.start()
     received: list[Snapshot] = []
 
@@ -513,6 +672,7 @@ async def test_event_loop_runs_while_a_file_is_read_in_a_thread(
         on_problem=lambda error: pytest.fail(str(error)),
         poll_interval_s=0.001,
         offload=ThreadOffload(),
+        allow_empty=True,
     )
     source.load()
     monkeypatch.setattr(files_module, "read_bounded", read_slowly)
@@ -549,6 +709,7 @@ async def test_no_callback_when_a_thread_ends_after_close(
         on_problem=lambda error: pytest.fail(str(error)),
         poll_interval_s=0.001,
         offload=ThreadOffload(),
+        allow_empty=True,
     )
     source.load()
     monkeypatch.setattr(files_module, "read_bounded", read_slowly)

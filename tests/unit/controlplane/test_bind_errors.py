@@ -1,0 +1,32 @@
+"""Unit tests of proxyless.controlplane.bind_errors."""
+
+import socket
+from pathlib import Path
+
+from proxyless.controlplane.bind_errors import find_bind_error
+
+
+def test_address_in_use_is_the_reason() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        reason = find_bind_error(f"127.0.0.1:{server.getsockname()[1]}")
+    assert reason is not None
+    assert reason.startswith("address in use: ")
+
+
+def test_address_of_another_machine_is_the_reason() -> None:
+    assert find_bind_error("192.0.2.1:0") == "this machine has no such address"
+
+
+def test_free_address_has_no_reason() -> None:
+    assert find_bind_error("127.0.0.1:0") is None
+    assert find_bind_error("[::1]:0") in (None, "this machine has no such address")
+
+
+def test_unix_socket_in_a_missing_directory_is_the_reason(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    assert find_bind_error(f"unix:{gone}/s") == f"there is no directory {str(gone)!r}"
+    assert find_bind_error(f"unix://{gone}/s") == f"there is no directory {str(gone)!r}"
+    assert find_bind_error(f"unix:{tmp_path}/s") is None
+    assert find_bind_error("unix:s") is None
+    assert find_bind_error("unix-abstract:a/b") is None
+    assert not list(tmp_path.iterdir())

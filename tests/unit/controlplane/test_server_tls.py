@@ -1,0 +1,100 @@
+"""Unit tests of proxyless.controlplane.server_tls, with grpcio's server and Python's TLS client."""
+
+import socket
+import ssl
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from proxyless.controlplane.server_tls import TlsFiles, make_credentials
+from tests.certificates import CertificateAuthority
+from tests.interop.drop_in import Untyped
+
+
+@pytest.fixture(scope="module")
+def authority() -> CertificateAuthority:
+    return CertificateAuthority()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TlsFiles:
+    return TlsFiles(tmp_path / "server.pem", tmp_path / "server.key")
+
+
+def write(files: TlsFiles, identity: tuple[bytes, bytes]) -> None:
+    files.certificate.write_bytes(identity[0])
+    files.key.write_bytes(identity[1])
+
+
+@pytest.fixture
+def server() -> Iterator[Any]:
+    executor = ThreadPoolExecutor(1)
+    server = grpc.server(executor, options=(("grpc.so_reuseport", 0),))
+    yield server
+    server.stop(None).wait()
+    executor.shutdown()
+
+
+def connect(port: int, name: str, authority: CertificateAuthority) -> str:
+    """Name in the server's certificate; raises SSLError if it is not `name`."""
+    context = authority.client_context(alpn=["h2"])
+    with (
+        socket.create_connection(("127.0.0.1", port)) as plain,
+        context.wrap_socket(plain, server_hostname=name) as secured,
+    ):
+        certificate: Any = secured.getpeercert()
+        return str(certificate["subjectAltName"][0][1])
+
+
+def test_certificates_are_read_again_when_the_files_change(
+    files: TlsFiles, server: Untyped, authority: CertificateAuthority
+) -> None:
+    write(files, authority.issue(["first.test"]))
+    port = server.add_secure_port("127.0.0.1:0", make_credentials(files))
+    server.start()
+    assert connect(port, "first.test", authority) == "first.test"
+    write(files, authority.issue(["second.example.test"]))
+    assert connect(port, "second.example.test", authority) == "second.example.test"
+
+
+def test_certificates_before_are_kept_when_a_file_is_removed(
+    files: TlsFiles, server: Untyped, authority: CertificateAuthority
+) -> None:
+    write(files, authority.issue(["first.test"]))
+    port = server.add_secure_port("127.0.0.1:0", make_credentials(files))
+    server.start()
+    files.key.unlink()
+    assert connect(port, "first.test", authority) == "first.test"
+
+
+def test_client_without_a_certificate_is_rejected_when_roots_are_given(
+    files: TlsFiles, server: Untyped, authority: CertificateAuthority, tmp_path: Path
+) -> None:
+    write(files, authority.issue(["first.test"]))
+    roots = tmp_path / "ca.pem"
+    roots.write_bytes(authority.certificate_pem)
+    mutual = TlsFiles(files.certificate, files.key, roots)
+    port = server.add_secure_port("127.0.0.1:0", make_credentials(mutual))
+    server.start()
+    with pytest.raises(OSError, match=r"."):
+        read_first_byte(port, authority)
+
+
+def read_first_byte(port: int, authority: CertificateAuthority) -> None:
+    """With TLS 1.3 the server's alert comes after the client's part of the handshake."""
+    context = authority.client_context(alpn=["h2"])
+    with (
+        socket.create_connection(("127.0.0.1", port)) as plain,
+        context.wrap_socket(plain, server_hostname="first.test") as secured,
+    ):
+        if not secured.recv(1):
+            raise ssl.SSLEOFError("closed without a byte")
+
+
+def test_missing_file_raises_os_error(files: TlsFiles) -> None:
+    with pytest.raises(OSError, match=r"server\.key"):
+        make_credentials(files)
