@@ -17,8 +17,8 @@ from proxyless.controlplane import (
 )
 from proxyless.observe import OfflineMesh, Rpc, explain_offline, unknown_bootstrap
 from proxyless.xds.client.api import DecodeContext
-from proxyless.xds.config.dependencies import ConfigTarget
 from proxyless.xds.config.dependency_manager import ResourceTypes
+from proxyless.xds.config.plan import ConfigTarget
 from proxyless.xds.parsing import (
     ClusterType,
     EndpointType,

@@ -1,17 +1,12 @@
-"""CSDS of our clients beside grpcio's, and `proxyless status` with both.
-
-grpcio's dump is read from the function that the package grpcio-csds uses. That package itself is
-not installed: it depends on xds-protos, which must not be installed here.
-"""
+"""CSDS of our clients beside grpcio's, and `proxyless status` with both."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
+import re
 import sys
 from concurrent import futures
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -26,28 +21,19 @@ from proxyless.controlplane import (
     Snapshot,
     eds_cluster,
     endpoints,
-    simple_mesh,
 )
 from proxyless.observe import CSDS_SERVICE
 from proxyless.protos import Proto, message_class
 from tests.worlds.admin_servers import admin_port
-from tests.worlds.grpcio_peers import ROOT, WHERE, backends
+from tests.worlds.csds_processes import TARGET, grpcio_admin, mesh
+from tests.worlds.grpcio_peers import WHERE
 from tests.worlds.transports import PATIENCE_S, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import Iterator
 
-TARGET = "xds:///api"
 REQUEST = message_class("envoy.service.status.v3.ClientStatusRequest")
 RESPONSE = message_class("envoy.service.status.v3.ClientStatusResponse")
-
-
-@asynccontextmanager
-async def mesh() -> AsyncIterator[ControlPlane]:
-    async with backends("a") as (backend,):
-        snapshot = simple_mesh("api", {"pool": [backend.address]})
-        async with ControlPlane(snapshot) as control_plane:
-            yield control_plane
 
 
 def bad(snapshot: Snapshot) -> Snapshot:
@@ -83,51 +69,6 @@ async def our_answer(control_plane: ControlPlane, address: str) -> Proto:
     async with proxyless.aio.insecure_channel(TARGET, bootstrap=bootstrap) as channel:
         assert await channel.unary_unary(WHERE)(b"", timeout=PATIENCE_S) == b"a"
         return await fetch(address)
-
-
-# grpcio's own, in a process of its own
-
-
-@asynccontextmanager
-async def grpcio_admin(bootstrap: Mapping[str, Any]) -> AsyncIterator[str]:
-    """A process with a channel of grpcio's and its CSDS."""
-    environment = {**os.environ, "GRPC_XDS_BOOTSTRAP_CONFIG": json.dumps(bootstrap)}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", __name__),
-        cwd=ROOT,
-        env=environment,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            address = (await process.stdout.readline()).decode().strip()
-        assert address, "the process ended before it served"
-        yield address
-    finally:
-        process.stdin.close()
-        await process.wait()
-
-
-async def _run_grpcio() -> None:
-    from grpc._cython import cygrpc  # noqa: PLC0415 - only here
-
-    async def dump(_request: bytes, _context: Any) -> bytes:  # noqa: ANN401
-        serialized: bytes = cygrpc.dump_xds_configs()
-        return serialized
-
-    handlers = {"FetchClientStatus": grpc.unary_unary_rpc_method_handler(dump)}
-    server = grpc.aio.server()
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(CSDS_SERVICE, handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    async with grpc.aio.insecure_channel(TARGET) as channel:
-        await channel.unary_unary(WHERE)(b"", timeout=PATIENCE_S)
-        print(f"127.0.0.1:{port}", flush=True)  # noqa: T201
-        await asyncio.to_thread(sys.stdin.read)
-    await server.stop(None)
 
 
 # The tests
@@ -249,7 +190,7 @@ async def status(*arguments: str) -> tuple[int | None, str, str]:
 
 
 def words(table: str) -> Iterator[list[str]]:
-    return (line.split(maxsplit=5) for line in table.splitlines())
+    return (line.split(maxsplit=6) for line in table.splitlines())
 
 
 async def test_status_shows_a_rejected_cluster() -> None:
@@ -262,10 +203,11 @@ async def test_status_shows_a_rejected_cluster() -> None:
             await control_plane.wait_for_nack(CLUSTER)
             code, table, _ = await status(address)
             assert code == 0
-            assert ["TARGET", "TYPE", "NAME", "STATUS", "VERSION", "ERROR"] in words(table)
+            assert ["TARGET", "TYPE", "NAME", "STATUS", "VERSION", "AGE", "ERROR"] in words(table)
             (cluster,) = [line for line in words(table) if "Cluster" in line]
             assert cluster[:5] == [TARGET, "Cluster", "pool", "NACKED", "1"]
-            assert "lb_policy" in cluster[5]
+            assert re.fullmatch(r"\d+s", cluster[5])
+            assert "lb_policy" in cluster[6]
             code, document, _ = await status(address, "-o", "json", "--contents")
     assert code == 0
     (client,) = json.loads(document)
@@ -273,6 +215,20 @@ async def test_status_shows_a_rejected_cluster() -> None:
     found = {row["type"].rpartition(".")[2]: row for row in client["resources"]}
     assert found["Cluster"]["failed_version"] == "2"
     assert found["Listener"]["resource"]["name"] == "api"
+
+
+async def test_explanation_of_grpcios_process_has_no_default_timeout() -> None:
+    async with mesh() as control_plane, grpcio_admin(control_plane.bootstrap("me")) as address:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "proxyless", "explain", WHERE),
+            *("--status", address, "--target", TARGET),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        out, _ = await process.communicate()
+    text = out.decode()
+    assert process.returncode == 0
+    assert 'its client is "gRPC C-core' in text
+    assert "timeout: no time limit, because neither the route nor" in text
 
 
 async def test_status_reads_grpcios_process() -> None:
@@ -293,7 +249,3 @@ async def test_status_reports_why_there_is_no_answer() -> None:
 async def test_status_of_a_process_without_clients() -> None:
     async with admin_port() as address:
         assert await status(address) == (0, "no xDS client is running there\n", "")
-
-
-if __name__ == "__main__":
-    asyncio.run(_run_grpcio())

@@ -123,7 +123,9 @@ def _fill(entry: Proto, dump: ResourceDump, epoch_offset_s: float, has_content: 
     entry.client_status = dump.status.value
     entry.version_info = dump.version
     if dump.serialized:
-        _set_time(entry.last_updated, dump.updated_s + epoch_offset_s)
+        # A resource from the config cache was last updated by an earlier process.
+        updated_s = dump.updated_s + epoch_offset_s if dump.saved_s is None else dump.saved_s
+        _set_time(entry.last_updated, updated_s)
         if has_content:
             entry.xds_config.type_url = dump.type_url
             entry.xds_config.value = dump.serialized

@@ -243,6 +243,7 @@ def _explain_route(situation: Situation, entry: TableRoute) -> Explanation:
         _explain_timeout(action, routing),
         _explain_retry(action, routing),
         *_explain_authority(action),
+        *_explain_mirrors(action),
         *clusters,
     )
     facts = {"index": entry.index, "destination": destination, "is_lost": is_lost, "waits": waits}
@@ -293,6 +294,14 @@ def _explain_authority(action: RouteAction) -> Iterator[Explanation]:
     if action.auto_host_rewrite:
         text = "authority: the hostname of the endpoint if it has one, from the route"
         yield Explanation("authority", text, {"auto_host_rewrite": True})
+
+
+def _explain_mirrors(action: RouteAction) -> Iterator[Explanation]:
+    for each in action.mirrors:
+        percent = each.per_million / 10_000
+        text = f"mirror: {percent:g} % of RPCs with one request are copied to cluster"
+        facts = {"cluster": each.cluster, "percent": percent}
+        yield Explanation("mirror", f"{text} {quote(each.cluster)}, answers are ignored", facts)
 
 
 def _describe_destination(action: RouteAction, clusters: list[Explanation]) -> str:

@@ -18,12 +18,14 @@ import grpc
 
 from proxyless.base import State, quote
 from proxyless.base.explanation import Explanation
+from proxyless.base.texts import count
+from proxyless.front.call_route import call_route
 from proxyless.front.channel_api import failed_rpc_of
 from proxyless.lb.description import format_seconds
 from proxyless.observe.explain import Rpc, explain
 from proxyless.observe.explain_lb import explain_pick
-from proxyless.xds.error_texts import name_dns, name_resource, name_server, name_type
-from proxyless.xds.view import ResourceStatus, view_target
+from proxyless.xds.error_texts import format_time, name_resource, name_server, name_type
+from proxyless.xds.view import ResourceStatus, describe_sender, describe_source, view_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,7 +74,10 @@ def explain_error(error: BaseException) -> Explanation:
         raise ValueError(f"{type(error).__name__} was not raised by a channel of proxyless here")
     code, details = error.code().name, error.details() or ""
     text = f"{failed.path} failed with {code}: {details}"
-    facts = {"code": code, "details": details}
+    route = call_route(error)
+    facts: dict[str, object] = {"code": code, "details": details, "attempts": route.attempts}
+    if route.address is not None:
+        facts["address"] = route.address
     now = failed.explain(explain_channel)
     if now is None:
         return Explanation("error", f"{text}; its channel is gone", facts, problem=details)
@@ -101,7 +106,10 @@ def _explain_plain(view: ChannelView, rpc: Rpc) -> Explanation:
 
 
 def _describe_target(view: ChannelView) -> str:
-    waiting = f", {view.waiting} RPCs wait" if view.waiting else ""
+    waiting = ""
+    if view.waiting:
+        longest = format_seconds(view.longest_wait_s)
+        waiting = f", {count(view.waiting, 'RPC waits', 'RPCs wait')}, the oldest for {longest}"
     return f"target {view.target}: {view.state}{waiting}"
 
 
@@ -155,10 +163,12 @@ def _explain_server(server: ServerView) -> Explanation:
 
 
 def _explain_gate(xds: XdsView) -> Explanation:
-    """Resources that a withheld update waits for (A74-15)."""
+    """Resources that a withheld update waits for (A74-15, D50)."""
     shown = dict(islice(xds.waits_s.items(), WAITS_SHOWN_MAX))
+    is_held = bool(xds.plan.unanswered)
+    phrase = "waits for {} since {}" if is_held else "has waited {1} for {0}"
     texts = [
-        f"has waited {format_seconds(waited_s)} for {each}{_describe_source(xds, each)}"
+        phrase.format(each, format_seconds(waited_s)) + _describe_source(xds, each, is_held=is_held)
         for each, waited_s in shown.items()
     ]
     if len(xds.waits_s) > len(shown):
@@ -167,30 +177,20 @@ def _explain_gate(xds: XdsView) -> Explanation:
         "waits": {str(each): waited_s for each, waited_s in shown.items()},
         "waits_total": len(xds.waits_s),
     }
-    return Explanation("pending", f"update withheld: {'; '.join(texts)}", facts)
+    verdict = "held" if is_held else "update withheld"
+    return Explanation("pending", f"{verdict}: {'; '.join(texts)}", facts)
 
 
-def _describe_source(xds: XdsView, missing: Missing) -> str:
+def _describe_source(xds: XdsView, missing: Missing, *, is_held: bool = False) -> str:
     """Source of a missing resource or DNS name, as the end of a sentence."""
-    for dump in xds.resources:
-        if name_resource(dump.type_url, dump.name) == missing.subject:
-            return _describe_sender(dump, xds.servers)
-    is_dns_name = any(name_dns(*name) == missing.subject for name in xds.plan.dns)
-    return ", no answer from DNS yet" if is_dns_name else ", not requested yet"
+    if is_held and missing in xds.plan.unanswered and _is_unreachable(xds.servers):
+        # The cause is in the line of the server.
+        return ", control plane unreachable"
+    return describe_source(missing, xds.plan, xds.resources, xds.servers)
 
 
-def _describe_sender(dump: ResourceDump, servers: Sequence[ServerView]) -> str:
-    """The server that has to send a resource, and its time limit, as the end of a sentence."""
-    for server in servers:
-        wait_s = server.waits.get((dump.type_url, dump.name))
-        if wait_s is not None:
-            return f", {name_server(server.uri)} has {format_seconds(wait_s)} left to send it"
-    last = servers[-1] if servers else None
-    if last is None:
-        return ", there is no server"
-    if not last.status.is_ok:
-        return f": {last.status.details}"
-    return f", {name_server(last.uri)} is being connected"
+def _is_unreachable(servers: Sequence[ServerView]) -> bool:
+    return any(not server.status.is_ok for server in servers)
 
 
 def _explain_resources(xds: XdsView) -> Iterator[Explanation]:
@@ -215,7 +215,7 @@ def _explain_resources(xds: XdsView) -> Iterator[Explanation]:
             shown += 1
             yield _explain_resource(dump, xds.servers)
     if sound:
-        text = f"{sound.total()} other resources: ACKED"
+        text = f"{count(sound.total(), 'other resource')}: ACKED"
         yield Explanation("resources", text, dict(sound))
 
 
@@ -223,8 +223,12 @@ def _explain_resource(dump: ResourceDump, servers: Sequence[ServerView]) -> Expl
     name = name_resource(dump.type_url, dump.name)
     facts = {"type": dump.type_url, "name": dump.name, "status": dump.status.name}
     facts["version"] = dump.version
+    if dump.saved_s is not None:
+        facts["saved"] = when = format_time(dump.saved_s)
+        what = f"from the config cache, saved at {when}, version {quote(dump.version)}"
+        return Explanation("resource", f"{name}: {what}", facts)
     if dump.status is ResourceStatus.REQUESTED:
-        text = f"{name}: not here yet{_describe_sender(dump, servers)}"
+        text = f"{name}: not here yet{describe_sender(dump, servers)}"
         return Explanation("resource", text, facts)
     version = f", version {quote(dump.version)}" if dump.version else ""
     error = f": {dump.error.details}" if not dump.error.is_ok else ""

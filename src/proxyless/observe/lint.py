@@ -6,6 +6,7 @@ Findings come from the parsers (errors, by the path of a NACK), from fields that
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
@@ -78,7 +79,7 @@ def _find_rejections(message: Proto, context: LintContext) -> Iterator[Finding]:
     errors = ValidationErrors()
     parse(message, errors)
     for path, text in errors.items():
-        yield Finding(Severity.ERROR, path, text)
+        yield Finding(Severity.ERROR, path, text, rule="rejected")
 
 
 def _walk(message: Proto, path: str) -> Iterator[Finding]:
@@ -87,7 +88,7 @@ def _walk(message: Proto, path: str) -> Iterator[Finding]:
     rule = RULES.get(name)
     for finding in rule(message) if rule is not None else ():
         where = ".".join(filter(None, (path, finding.path)))
-        yield Finding(finding.severity, where, finding.text, finding.audience)
+        yield replace(finding, path=where)
     known = PARSED_FIELDS.get(name)
     if known is None:
         return
@@ -95,7 +96,7 @@ def _walk(message: Proto, path: str) -> Iterator[Finding]:
         where = f"{path}.{field.name}" if path else field.name
         if field.name not in known:
             severity, text = describe_ignored(name, field.name)
-            yield Finding(severity, where, text)
+            yield Finding(severity, where, text, rule="ignored")
         elif field.message_type is not None and (name, field.name) not in OPAQUE_FIELDS:
             yield from _walk_field(field.message_type, value, where)
 

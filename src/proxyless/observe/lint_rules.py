@@ -4,7 +4,7 @@ Specs: A27-20..23, A28, A31 with D20, A32, A42, A44, A48, A52, A55, A75, A81, A8
 
 A rule checks one message: where this client drops or skips it, and where, by their sources and
 documents, grpcio or Envoy interpret a field differently. Fields that are always ignored are in
-`parsed_fields`.
+`parsed_fields`, rules about lists of routes and about retries in `lint_routes`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,17 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from proxyless.observe import parsed_fields
 from proxyless.observe.findings import Audience, Finding, Severity
+from proxyless.observe.lint_routes import (
+    check_retry,
+    check_retry_time,
+    check_route_config,
+    check_virtual_host,
+)
 from proxyless.xds.view import (
     HTTP_CONNECT_GUARD,
     LB_POLICY_TYPES,
     has_http_proxies,
     is_usable_health,
-    read_retry,
     unmatchable_path,
 )
 
@@ -100,7 +105,11 @@ def _check_action(message: Proto) -> Iterator[Finding]:
     if message.auto_host_rewrite.value:
         text = "counts for endpoints that have a hostname, and only if the bootstrap gives the"
         yield _note("auto_host_rewrite", f"{text} server the feature trusted_xds_server")
+    if message.request_mirror_policies:
+        yield _note("request_mirror_policies", "RPCs with a stream of requests are not mirrored")
+        yield _grpcio(_WARNING, "request_mirror_policies", "is ignored: nothing is mirrored")
     yield from _check_timeouts(message)
+    yield from check_retry_time(message)
 
 
 def _check_timeouts(message: Proto) -> Iterator[Finding]:
@@ -121,16 +130,6 @@ def _check_timeouts(message: Proto) -> Iterator[Finding]:
 def _check_weight(message: Proto) -> Iterator[Finding]:
     if message.HasField("weight") and not message.weight.value:
         yield _note("weight", "is 0: the cluster is neither chosen nor requested")
-
-
-def _check_retry(message: Proto) -> Iterator[Finding]:
-    parsed = read_retry(message)
-    if message.num_retries.value > parsed.num_retries:
-        yield _note("num_retries", f"counts as {parsed.num_retries}: there are never more attempts")
-    conditions = [each.strip() for each in message.retry_on.split(",") if each.strip()]
-    if len(parsed.codes) < len(set(conditions)):
-        known = ", ".join(sorted(code.name.lower().replace("_", "-") for code in parsed.codes))
-        yield _note("retry_on", f"is {message.retry_on!r}, of which counts: {known or 'nothing'}")
 
 
 def _check_hash(message: Proto) -> Iterator[Finding]:
@@ -263,7 +262,17 @@ def _check_endpoint(message: Proto) -> Iterator[Finding]:
         yield _note("health_status", "is DRAINING: the endpoint only keeps sessions that it has")
 
 
-def _check_drops(message: Proto) -> Iterator[Finding]:
+def _check_endpoints(message: Proto) -> Iterator[Finding]:
+    usable = (
+        endpoint
+        for locality in message.endpoints
+        if locality.load_balancing_weight.value
+        for endpoint in locality.lb_endpoints
+        if is_usable_health(endpoint.health_status) and endpoint.health_status != _DRAINING
+    )
+    if not any(True for _ in usable):
+        text = "has no endpoint that can be used: RPCs to it fail"
+        yield Finding(_WARNING, "endpoints", text, rule="no-endpoints")
     if len(message.policy.drop_overloads) > 1:
         text = f"has {len(message.policy.drop_overloads)} categories, wanted one: it is refused"
         yield _envoy(_ERROR, "policy.drop_overloads", text)
@@ -278,7 +287,9 @@ RULES: Final[Mapping[str, Rule]] = {
     parsed_fields.HEADER_MATCHER: _check_header,
     parsed_fields.ROUTE_ACTION: _check_action,
     parsed_fields.CLUSTER_WEIGHT: _check_weight,
-    parsed_fields.RETRY_POLICY: _check_retry,
+    parsed_fields.RETRY_POLICY: check_retry,
+    parsed_fields.VIRTUAL_HOST: check_virtual_host,
+    parsed_fields.ROUTE_CONFIG: check_route_config,
     parsed_fields.HASH_POLICY: _check_hash,
     parsed_fields.CLUSTER: _check_cluster,
     parsed_fields.UPSTREAM_OPTIONS: _check_upstream_options,
@@ -286,5 +297,5 @@ RULES: Final[Mapping[str, Rule]] = {
     parsed_fields.LB_POLICIES: _check_policies,
     parsed_fields.LOCALITY_LB_ENDPOINTS: _check_locality,
     parsed_fields.LB_ENDPOINT: _check_endpoint,
-    parsed_fields.CLUSTER_LOAD_ASSIGNMENT: _check_drops,
+    parsed_fields.CLUSTER_LOAD_ASSIGNMENT: _check_endpoints,
 }

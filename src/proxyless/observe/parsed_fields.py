@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from proxyless.lb.connection_limit import XDS_GUARD as SCALING_GUARD
 from proxyless.observe.findings import Severity
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ _HTTP_FILTERS: Final = "envoy.extensions.filters.http"
 # Messages that other modules use.
 CLUSTER: Final = f"{_CLUSTER}.Cluster"
 LISTENER: Final = f"{_LISTENER}.Listener"
+ROUTE_CONFIG: Final = f"{_ROUTE}.RouteConfiguration"
+VIRTUAL_HOST: Final = f"{_ROUTE}.VirtualHost"
 ROUTE: Final = f"{_ROUTE}.Route"
 ROUTE_ACTION: Final = f"{_ROUTE}.RouteAction"
 ROUTE_MATCH: Final = f"{_ROUTE}.RouteMatch"
@@ -86,9 +89,9 @@ PARSED_FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "envoy.type.http.v3.Cookie": _fields("name ttl path"),
     f"{_ROUTE}.FilterConfig": _fields("config is_optional disabled"),
     # Routes
-    f"{_ROUTE}.RouteConfiguration": _fields("name virtual_hosts cluster_specifier_plugins"),
+    ROUTE_CONFIG: _fields("name virtual_hosts cluster_specifier_plugins"),
     f"{_ROUTE}.ClusterSpecifierPlugin": _fields("extension is_optional"),
-    f"{_ROUTE}.VirtualHost": _fields("name domains routes retry_policy typed_per_filter_config"),
+    VIRTUAL_HOST: _fields("name domains routes retry_policy typed_per_filter_config"),
     ROUTE: _fields(
         "name match route typed_per_filter_config"
         " redirect direct_response filter_action non_forwarding_action"
@@ -109,7 +112,10 @@ PARSED_FIELDS: Final[Mapping[str, frozenset[str]]] = {
     ROUTE_ACTION: _fields(
         "cluster weighted_clusters cluster_specifier_plugin timeout max_grpc_timeout"
         " max_stream_duration retry_policy hash_policy auto_host_rewrite"
-        " cluster_header inline_cluster_specifier_plugin"
+        " cluster_header inline_cluster_specifier_plugin request_mirror_policies"
+    ),
+    f"{ROUTE_ACTION}.RequestMirrorPolicy": _fields(
+        "cluster runtime_fraction disable_shadow_host_suffix_append"
     ),
     f"{ROUTE_ACTION}.MaxStreamDuration": _fields("max_stream_duration grpc_timeout_header_max"),
     HASH_POLICY: _fields(
@@ -157,7 +163,9 @@ PARSED_FIELDS: Final[Mapping[str, frozenset[str]]] = {
     f"{_LB}.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin": _fields(
         "enable_oob_load_report oob_reporting_period blackout_period weight_expiration_period"
         " weight_update_period error_utilization_penalty metric_names_for_computing_utilization"
+        " slow_start_config"
     ),
+    f"{_LB}.common.v3.SlowStartConfig": _fields("slow_start_window aggression min_weight_percent"),
     # Proxies and TLS
     f"{_HTTP_11_PROXY}.Http11ProxyUpstreamTransport": _fields("transport_socket"),
     UPSTREAM_TLS: _fields("common_tls_context sni auto_host_sni auto_sni_san_validation"),
@@ -195,6 +203,9 @@ IGNORED_FIELD_NOTES: Final[Mapping[tuple[str, str], str]] = {
     (CLUSTER, "lb_subset_config"): "subsets are not made: RPCs go to all endpoints",
     (CLUSTER, "connect_timeout"): "an attempt to connect has 20 s, or the time until the next one",
     (CLUSTER, "dns_lookup_family"): "addresses of both families are used",
+    (f"{_CLUSTER}.CircuitBreakers", "per_host_thresholds"): (
+        f"an endpoint has one connection, unless {SCALING_GUARD}=true"
+    ),
     (f"{CLUSTER}.CommonLbConfig", "healthy_panic_threshold"): (
         "there is no panic mode: unhealthy endpoints get nothing"
     ),
@@ -202,7 +213,9 @@ IGNORED_FIELD_NOTES: Final[Mapping[tuple[str, str], str]] = {
     (f"{CLUSTER_LOAD_ASSIGNMENT}.Policy", "overprovisioning_factor"): (
         "a priority is left only when nothing in it can be reached"
     ),
-    (ROUTE_ACTION, "request_mirror_policies"): "nothing is mirrored",
+    (f"{ROUTE_ACTION}.RequestMirrorPolicy", "cluster_header"): (
+        "nothing is mirrored: wanted cluster"
+    ),
     (ROUTE_ACTION, "prefix_rewrite"): "the path is sent as it is",
     (ROUTE_ACTION, "regex_rewrite"): "the path is sent as it is",
     (ROUTE_ACTION, "host_rewrite_literal"): "only auto_host_rewrite changes the authority",
@@ -213,11 +226,11 @@ IGNORED_FIELD_NOTES: Final[Mapping[tuple[str, str], str]] = {
     (ROUTE_MATCH, "dynamic_metadata"): "the route takes RPCs that it is not meant for",
     (ROUTE_MATCH, "filter_state"): "the route takes RPCs that it is not meant for",
     (RETRY_POLICY, "per_try_timeout"): "only the RPC as a whole has a deadline",
-    (f"{_ROUTE}.VirtualHost", "require_tls"): "nothing is redirected",
+    (VIRTUAL_HOST, "require_tls"): "nothing is redirected",
     (HEADER_MATCHER, "treat_missing_header_as_empty"): (
         "a header that is absent matches nothing but present_match"
     ),
-    (f"{_ROUTE}.VirtualHost", "matcher"): "only routes are looked at",
+    (VIRTUAL_HOST, "matcher"): "only routes are looked at",
     (LOCALITY_LB_ENDPOINTS, "leds_cluster_locality_config"): "only lb_endpoints are used",
     (LOCALITY_LB_ENDPOINTS, "load_balancer_endpoints"): "only lb_endpoints are used",
     (STATEFUL_SESSION, "strict"): "an RPC whose host is gone goes to another",

@@ -1,7 +1,10 @@
 """Unit tests of proxyless.observe.csds: responses of other implementations."""
 
-from proxyless.observe.csds import RESPONSE, ResourceRow, read_status
+from proxyless.base import OK
+from proxyless.observe.csds import RESPONSE, ClientView, ResourceRow, encode_status, read_status
 from proxyless.protos import Proto, message_class
+from proxyless.xds.bootstrap import Node
+from proxyless.xds.client import ResourceDump, ResourceStatus
 
 
 def response() -> Proto:
@@ -41,3 +44,11 @@ def test_time_and_error_are_decoded() -> None:
     entry.error_state.version_info = "2"
     (row,) = read_status(message)[0].resources
     assert (row.updated, row.error, row.failed_version) == ("1970-01-01T00:00:01Z", "is bad", "2")
+
+
+def test_resource_from_the_config_cache_has_the_time_of_the_earlier_process() -> None:
+    requested = ResourceStatus.REQUESTED
+    dump = ResourceDump("t/x.Listener", "l", requested, "7", b"bytes", 0.0, OK, "", saved_s=90.0)
+    view = ClientView("xds:///a", Node("me"), [dump], epoch_offset_s=500.0)
+    (row,) = read_status(encode_status([view]))[0].resources
+    assert (row.status, row.version, row.updated) == ("REQUESTED", "7", "1970-01-01T00:01:30Z")

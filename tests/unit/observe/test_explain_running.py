@@ -96,9 +96,10 @@ def test_resolver_error_is_the_problem() -> None:
         f"{PATH} fails: no such name",
         "no such name",
     )
-    waiting = explain_channel(view(service_config=None, waiting=3), PATH)
+    waiting = explain_channel(view(service_config=None, waiting=3, longest_wait_s=2.5), PATH)
     assert waiting.text == f"{PATH} waits: dns:///x is not resolved yet"
-    assert waiting.parts[0].text == "target dns:///x: READY, 3 RPCs wait, resolved by SomeResolver"
+    how = "3 RPCs wait, the oldest for 2.5 s, resolved by SomeResolver"
+    assert waiting.parts[0].text == f"target dns:///x: READY, {how}"
 
 
 def test_service_config_and_pick_are_shown() -> None:
@@ -278,6 +279,30 @@ def test_explanation_names_dns_name_that_gate_waits_for_when_update_is_withheld(
     mesh.run(story)
 
 
+@pytest.mark.spec("HOLD-08")
+def test_explanation_names_the_resource_that_routes_in_force_are_held_for(mesh: Mesh) -> None:
+    async def story() -> None:
+        await mesh.until_connected()
+        mesh.control.withhold(CLUSTER, "new")
+        new = eds_cluster("new")
+        mesh.control.set_snapshot(add_cluster(mesh, new, endpoints("new", mesh.places)))
+        await pause(3.0)
+        await mesh.control.stop()
+        await pause(12.0)
+        explanation = mesh.channel.explain(UNARY)
+        assert withheld_text(explanation) == (
+            'held: waits for cluster "new" since N s, control plane unreachable'
+        )
+        assert await mesh.call() in {b"near", b"far"}
+        mesh.control.release()
+        await mesh.control.start()
+        await pause(60.0)
+        assert list(mesh.channel.explain(UNARY).find("pending")) == []
+        assert mesh.channel.explain(UNARY).text == f'{UNARY} goes to cluster "new"'
+
+    mesh.run(story)
+
+
 def test_explanation_counts_what_gate_waits_for_when_it_is_much(mesh: Mesh) -> None:
     async def story() -> None:
         await mesh.until_connected()
@@ -306,6 +331,13 @@ def test_unreachable_control_plane_is_shown_while_rpcs_succeed(mesh: Mesh) -> No
         assert explanation.text == f'{UNARY} goes to cluster "web"'
         (server,) = explanation.find("server")
         assert "does not answer" in server.text
+        found = re.search(r", next attempt in ([0-9.]+) s$", server.text)
+        assert found is not None, server.text
+        assert 0.0 < float(found[1]) <= 30.0
+        await mesh.control.start()
+        await pause(float(found[1]) + 1.0)
+        (server,) = mesh.channel.explain(UNARY).find("server")
+        assert server.text.endswith(": answers")
 
     mesh.run(story)
 
@@ -464,9 +496,10 @@ def test_problem_of_a_cluster_without_endpoints_is_that_of_the_rpc(
         last = names[-1]
         reason = f'cluster "{last}": endpoints "{last}": has no endpoint that may be used'
         text = f'cluster "all": {reason}' if is_aggregate else reason
-        assert caught.value.details() == f'{text} (node id "till")'
+        command = f"proxyless explain {UNARY[1:]} --target xds:///api"
+        assert caught.value.details() == f'{text} (node id "till"); see: {command}'
         assert mesh.channel.explain(UNARY).text == f"{UNARY} fails: {reason}"
-        assert explain_error(caught.value).text.endswith(f'{text} (node id "till")')
+        assert f'{text} (node id "till")' in explain_error(caught.value).text
 
     mesh.run(story)
 
@@ -553,6 +586,9 @@ def test_error_is_explained_with_its_status_and_the_present_state(mesh: Mesh) ->
         assert "; now" not in explanation.text, "it is the same now"
         assert explanation.problem == caught.value.details()
         assert explanation.parts[0].kind == "rpc"
+        # It was not sent.
+        assert explanation.facts["attempts"] == 0
+        assert "address" not in explanation.facts
         await mesh.near.start()
         await mesh.far.start()
         await pause(150.0)

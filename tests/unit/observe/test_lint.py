@@ -181,7 +181,7 @@ def test_unused_endpoints_are_reported(context: LintContext) -> None:
         "endpoints[0].lb_endpoints[1].health_status",
     ]
     message.endpoints[0].ClearField("load_balancing_weight")
-    assert [*findings(message, context)] == ["endpoints[0].load_balancing_weight"]
+    assert [*findings(message, context)] == ["endpoints", "endpoints[0].load_balancing_weight"]
 
 
 def test_rejection_by_others_is_opt_in(context: LintContext) -> None:
