@@ -7,12 +7,13 @@ violation. None of them uses the code under test.
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG
 from proxyless.lb.policies.per_endpoint.endpoint_list import REMOVED_RETENTION_S
 from tools.simulation.expected_failures import EXPECTED_FAILURE_CHECKERS, is_expected_failure
-from tools.simulation.fault_log import CONTROL, RECOVERY_S
+from tools.simulation.fault_log import AWAY, CONTROL, RECOVERY_S
 from tools.simulation.plans import DELAY_S, ROUTES, SERVICE
 
 if TYPE_CHECKING:
@@ -206,6 +207,30 @@ def _is_at_home(scenario: Scenario, rpc: RpcRecord, ended_s: float) -> bool:
     return is_listed and _is_usable(scenario, rpc, rpc.home, (rpc.started_s, ended_s))
 
 
+def check_outages(scenario: Scenario) -> Iterator[str]:
+    """Traffic that flows is never stopped by control planes that are merely away (D50).
+
+    While none can answer, no client puts a config in force in which a routed cluster is worse than
+    before: in error or without endpoints, and not so in the config before it.
+    """
+    # Last answers are under way for one delay; a lost connection is noticed after three.
+    in_flight_s = 2 * scenario.options.latency_s
+    for client in scenario.recorder.channels:
+        for before, after in pairwise(client.configs):
+            at_s = after.at_s
+            is_away = scenario.fault_log.is_faulty_throughout(AWAY, at_s - in_flight_s, at_s)
+            if not is_away or not before.is_routing:
+                continue
+            plan = scenario.generations.get(after.generation)
+            for name in sorted(plan.routed if plan is not None else ()):
+                was_usable = name not in before.clusters or before.cluster(name).addresses
+                if was_usable and not after.cluster(name).addresses:
+                    yield (
+                        f"{client.name}: cluster {name!r} has no endpoints since {at_s:.3f} s,"
+                        " in an outage of all control planes"
+                    )
+
+
 def check_convergence(scenario: Scenario) -> Iterator[str]:
     """After the recovery time clients have the newest config, and every RPC succeeds."""
     for client in scenario.recorder.clients.values():
@@ -302,6 +327,7 @@ CHECKERS: Final = (
     check_stickiness,
     *EXPECTED_FAILURE_CHECKERS,
     check_sessions,
+    check_outages,
     check_convergence,
     check_subscriptions,
     check_nothing_broke,

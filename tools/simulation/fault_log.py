@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # Name for faults of control planes, of their resources and of DNS.
 CONTROL: Final = "control"
+# Name for times in which no control plane could answer any client.
+AWAY: Final = "all control planes"
 # Maximum recovery time after a fault: the longest backoff (120 s, and 20 % jitter), a connection
 # attempt of 20 s, and a margin.
 RECOVERY_S: Final = 170.0
@@ -52,6 +54,11 @@ class FaultLog:
         """Whether there was a fault at any moment of this time."""
         faults = self._faults.get(name, ())
         return any(each.start_s <= end_s and each.end_s >= start_s for each in faults)
+
+    def is_faulty_throughout(self, name: str, start_s: float, end_s: float) -> bool:
+        """Whether one fault lasted all of this time."""
+        faults = self._faults.get(name, ())
+        return any(each.start_s <= start_s and each.end_s >= end_s for each in faults)
 
     def is_sound(self, name: str, start_s: float, end_s: float) -> bool:
         """Whether there was no fault in this time, nor in the recovery time before it."""

@@ -69,12 +69,15 @@ class Options:
     reconnect_max_s: float = 0.0
     # Size of some of the replies; 0 for none.
     reply_bytes: int = 0
+    # Clients use the incremental variant of xDS.
+    is_delta: bool = False
 
     @classmethod
     def of_seed(cls, seed: int, known: Sequence[str]) -> Options:
         """Options of a seed; `known` are the names of all workloads."""
         chosen = cls.chosen_by(derived_random(seed, "options"), known)
-        return chosen.with_features(derived_random(seed, "features"))
+        featured = chosen.with_features(derived_random(seed, "features"))
+        return replace(featured, is_delta=random_bool(derived_random(seed, "variant"), 0.5))
 
     @classmethod
     def chosen_by(cls, random: Random, known: Sequence[str]) -> Options:

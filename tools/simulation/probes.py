@@ -48,6 +48,7 @@ PROBES: Final[Mapping[str, tuple[str, Callable[[Fields], bool]]]] = {
     "session's subchannel swept at idle_timeout": ("override_host.dropped", _always),
     "resource refused": ("controlplane.nack", _always),
     "does-not-exist timer fired": ("xds.resource_timeout", _always),
+    "routes held in an outage": ("xds_resolver.held", _always),
     "stream ended": ("xds.stream_ended", _always),
     "stream ended by the server": ("xds.stream_ended", _contains("status", "broken on purpose")),
     "fallback server connected": ("control.stream_opened", _contains("host", _FALLBACK)),

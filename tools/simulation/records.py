@@ -72,6 +72,8 @@ class ConfigRecord:
     clusters: Mapping[str, ClusterView]
     # The children of the topmost policy, from which RPCs may still be picked.
     children: frozenset[str]
+    # Whether new RPCs are routed by it; not if the listener is lost.
+    is_routing: bool = True
 
     def cluster(self, name: str) -> ClusterView:
         return self.clusters.get(name, _NO_CLUSTER)
@@ -173,6 +175,8 @@ class Recorder:
         self.late_releases: list[tuple[float, str, str]] = []
         # Times of GOAWAYs by backend.
         self.goaways: dict[str, list[float]] = {}
+        # Clients that have lost the listener.
+        self._unrouted: set[str] = set()
         # Time and client of changes from TRANSIENT_FAILURE to CONNECTING.
         self.unstuck: list[tuple[float, str]] = []
 
@@ -181,6 +185,10 @@ class Recorder:
         match event:
             case "backend.goaway" | "backend.stop":
                 self.goaways.setdefault(host, []).append(self.now_s())
+            case "xds_resolver.error":
+                self._unrouted.add(host)
+            case "xds_resolver.config":
+                self._unrouted.discard(host)
             case "pick_first.state":
                 is_left = fields["before"] is State.TRANSIENT_FAILURE
                 if is_left and fields["after"] is State.CONNECTING:
@@ -218,7 +226,10 @@ class Recorder:
     def on_config(self, client: ClientRecord, config: XdsConfig, children: frozenset[str]) -> None:
         clusters = {name: view_cluster(found) for name, found in config.clusters.items()}
         generation = generation_of(config.virtual_host.name)
-        client.configs.append(ConfigRecord(self.now_s(), generation, clusters, children))
+        is_routing = client.name not in self._unrouted
+        client.configs.append(
+            ConfigRecord(self.now_s(), generation, clusters, children, is_routing)
+        )
 
     def on_pick(self, client: ClientRecord, info: PickInfo, result: PickResult) -> None:
         rpc = self.rpcs.get(rpc_id_of(info.metadata))

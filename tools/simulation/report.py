@@ -29,6 +29,8 @@ class Outcome:
     kinds: tuple[str, ...] = ()
     virtual_s: float = 0.0
     events: int = 0
+    # The last config of each client, as text.
+    finals: tuple[str, ...] = ()
 
     @property
     def is_good(self) -> bool:

@@ -12,6 +12,7 @@ import os
 import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from time import perf_counter  # noqa: TID251 - how long people wait is not virtual
 from typing import TYPE_CHECKING, Final
 
@@ -60,6 +61,11 @@ def run_seed(seed: int, options: Options | None = None, *, lines_kept: int | Non
         kinds=tuple(name for name, _ in found),
         virtual_s=scenario.world.now_s() - scenario.start_s,
         events=scenario.world.journal.counts.total(),
+        finals=tuple(
+            f"{name}: generation {client.configs[-1].generation} {client.configs[-1].clusters}"
+            for name, client in sorted(scenario.recorder.clients.items())
+            if client.configs
+        ),
     )
 
 
@@ -95,15 +101,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--jobs", type=int, default=2, help="number of processes")
     parser.add_argument(
+        "--variants", action="store_true", help="run each seed with both variants of xDS"
+    )
+    parser.add_argument(
         "--require-probes", action="store_true", help="fail if a rare situation is never reached"
     )
     settings = parser.parse_args(arguments)
     if settings.seed is None:
         seeds = range(settings.first, settings.first + settings.seeds)
+        if settings.variants:
+            return _compare_variants(seeds, settings.jobs)
         return _run_many(seeds, settings.jobs, is_strict=settings.require_probes)
     if settings.shrink:
         return _shrink(settings.seed, settings.options)
     return _run_one(settings.seed, settings.options, is_logged=settings.log)
+
+
+def _compare_variants(seeds: range, jobs: int) -> int:
+    """Run each seed with state of the world and incrementally: good, and the same last configs."""
+    failed = 0
+    with ProcessPoolExecutor(jobs) as pool:
+        for number, texts in enumerate(pool.map(find_differences, seeds), 1):
+            for text in texts:
+                print(text, flush=True)
+            failed += bool(texts)
+            if sys.stderr.isatty():
+                print(f"\r{number} of {len(seeds)} seeds", end="", file=sys.stderr, flush=True)
+    print(f"{len(seeds)} seeds with both variants of xDS, {failed} of them differ or fail")
+    return 1 if failed else 0
+
+
+def find_differences(seed: int) -> list[str]:
+    """What is wrong in a run of either variant, and last configs that differ."""
+    outcomes = [
+        run_seed_quietly(seed, replace(options_of(seed), is_delta=is_delta))
+        for is_delta in (False, True)
+    ]
+    texts = [show_failure(outcome) for outcome in outcomes if not outcome.is_good]
+    if not texts and outcomes[0].finals != outcomes[1].finals:
+        texts.append(f"seed {seed}: {outcomes[0].finals} is not {outcomes[1].finals}")
+    return texts
 
 
 def _run_one(seed: int, options: Options | None, *, is_logged: bool) -> int:

@@ -65,6 +65,8 @@ class Scenario:
         # Filled at the first use, because backends are created later.
         self._by_address: dict[str, str] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
+        # Held by the one fault of control planes at a time.
+        self.control_faults: Final = asyncio.Lock()
 
     def random(self, name: str) -> Random:
         """Random numbers of one workload."""
@@ -78,7 +80,8 @@ class Scenario:
         for name in self.backend_names:
             world.backend(name)
         for name in ("control-1", "control-2")[: 1 + options.has_fallback]:
-            world.control_plane(name, Snapshot.of([])).is_paced = options.is_paced
+            plane = world.control_plane(name, Snapshot.of([]))
+            plane.is_paced, plane.is_delta = options.is_paced, options.is_delta
         for number in range(options.clients):
             world.client(f"client-{number}")
         # The DNS name has the backends of all clusters but the last, if there are others.

@@ -13,6 +13,7 @@ control_plane    SimControlPlane: a control plane with faults
 world            World: hosts, network and journal of one run, from one seed
 random_choices   random numbers derived from the seed
 observed_policy  registries that report each config and each pick of a channel
+replay           re-run of a flight recording, and its comparison: `proxyless replay`
 rehearsal        run of a script against a mesh from files: `proxyless simulate`
 
 The pytest fixture is in `proxyless.pytest_plugin`. Randomized runs with checkers are in

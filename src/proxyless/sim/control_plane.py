@@ -9,14 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import OK, IpAddress, Status, StatusCode
-from proxyless.controlplane.ads import NOTHING_WITHHELD, AdsStream
+from proxyless.controlplane.ads import AdsStream
+from proxyless.controlplane.answers import NOTHING_WITHHELD
 from proxyless.controlplane.change_condition import ChangeCondition
+from proxyless.controlplane.delta import DeltaAdsStream
 from proxyless.controlplane.stream import ServedConfig, StreamPump
 from proxyless.protos import Proto, message_class
 from proxyless.transport import Server, ServerCall
 
 if TYPE_CHECKING:
-    from proxyless.controlplane.ads import Nack
+    from proxyless.controlplane.answers import Nack
     from proxyless.controlplane.snapshot import Snapshot
     from proxyless.sim.hosts import Host
 
@@ -25,7 +27,9 @@ LOAD_REPORT_INTERVAL_S: Final = 10.0
 
 _DISCOVERY: Final = "envoy.service.discovery.v3"
 _LOAD: Final = "envoy.service.load_stats.v3"
-_ADS_PATH: Final = f"/{_DISCOVERY}.AggregatedDiscoveryService/StreamAggregatedResources"
+_ADS: Final = f"/{_DISCOVERY}.AggregatedDiscoveryService"
+_ADS_PATH: Final = f"{_ADS}/StreamAggregatedResources"
+_DELTA_PATH: Final = f"{_ADS}/DeltaAggregatedResources"
 _LRS_PATH: Final = f"/{_LOAD}.LoadReportingService/StreamLoadStats"
 _BROKEN: Final = Status(StatusCode.UNAVAILABLE, "broken on purpose")
 
@@ -36,6 +40,8 @@ class SimControlPlane:
     def __init__(self, host: Host, snapshot: Snapshot) -> None:
         # If not, all parts of a change are sent at once; changed before the start.
         self.is_paced = True
+        # Whether clients use the incremental variant; changed before they read the bootstrap.
+        self.is_delta = False
         self.host: Final = host
         self.name: Final = host.name
         self.address: Final = IpAddress(host.ip, PORT)
@@ -53,7 +59,7 @@ class SimControlPlane:
         return {
             "server_uri": f"ipv4:{self.address}",
             "channel_creds": [{"type": "insecure"}],
-            "server_features": ["xds_v3"],
+            "server_features": ["xds_v3", "delta"] if self.is_delta else ["xds_v3"],
         }
 
     async def start(self) -> None:
@@ -61,7 +67,13 @@ class SimControlPlane:
         if self._server is not None:
             return
         self.host.note("control.start")
-        self._server = Server({_ADS_PATH: self._serve_ads, _LRS_PATH: self._serve_lrs})
+        self._server = Server(
+            {
+                _ADS_PATH: self._serve_ads,
+                _DELTA_PATH: self._serve_delta,
+                _LRS_PATH: self._serve_lrs,
+            }
+        )
         await self._server.listen(self.address, network=self.host.network)
 
     async def stop(self) -> None:
@@ -113,13 +125,19 @@ class SimControlPlane:
             stream.wake()
 
     async def _serve_ads(self, call: ServerCall) -> Status:
-        core = AdsStream(
+        return await self._serve(AdsStream, call, f"{_DISCOVERY}.DiscoveryRequest")
+
+    async def _serve_delta(self, call: ServerCall) -> Status:
+        return await self._serve(DeltaAdsStream, call, f"{_DISCOVERY}.DeltaDiscoveryRequest")
+
+    async def _serve(self, variant: type[AdsStream], call: ServerCall, kind: str) -> Status:
+        core = variant(
             is_paced=self.is_paced,
             identifier=self.name,
             on_nack=self.nacks.append,
             trace=self.host.trace,
         )
-        stream = StreamPump(core, _CallPeer(call), self._served, self._changes)
+        stream = StreamPump(core, _CallPeer(call, kind), self._served, self._changes)
         self.host.note("control.stream_opened")
         self._streams[stream] = None
         try:
@@ -148,16 +166,17 @@ class SimControlPlane:
 class _CallPeer:
     """Client of an ADS stream, for the core of the control plane."""
 
-    __slots__ = ("_call",)
+    __slots__ = ("_call", "_request_type")
 
-    def __init__(self, call: ServerCall) -> None:
+    def __init__(self, call: ServerCall, request_type: str) -> None:
         self._call = call
+        self._request_type = request_type
 
     async def read(self) -> Proto | None:
         message = await self._call.read()
         if message is None:
             return None
-        return message_class(f"{_DISCOVERY}.DiscoveryRequest").FromString(message)
+        return message_class(self._request_type).FromString(message)
 
     async def write(self, response: Proto) -> bool:
         await self._call.write(response.SerializeToString(deterministic=True))

@@ -17,6 +17,7 @@ from proxyless.assembly import (
 )
 from proxyless.channel import LoopStack, SubchannelPool
 from proxyless.front import insecure_channel_credentials
+from proxyless.observe.flight import FlightRecorder
 from proxyless.runtime import LogTrace, LoopClock, WorkQueue
 from proxyless.sim.network import SimNetwork
 from proxyless.sim.random_choices import derived_random
@@ -95,6 +96,14 @@ class Host:
                 self.stack(), policies=default_policies(), resolvers=default_resolvers({})
             )
         return self._xds
+
+    def record_flight(self) -> FlightRecorder:
+        """Record the events and RPCs of the channels of this host, in virtual time."""
+        recorder = FlightRecorder(is_epoch_of_clock=True)
+        stack = self.stack()
+        recorder.attach(stack, lambda: None if self._xds is None else self._xds.clients)
+        recorder.observe_channels(stack)
+        return recorder
 
     def leftovers(self) -> list[str]:
         """What is left of channels and connections; empty once they are closed."""

@@ -7,6 +7,7 @@ traffic   applications that send RPCs
 sessions  applications with sessions
 churn     changes of routes, endpoints, names and clients
 faults    faults of backends and control planes
+outages   outages of all control planes, in the middle of a change of the routes
 """
 
 from typing import Final
@@ -14,6 +15,7 @@ from typing import Final
 from tools.simulation.workloads.api import Workload
 from tools.simulation.workloads.churn import ClientChurn, ConfigChurn, EndpointChurn, NameChurn
 from tools.simulation.workloads.faults import BackendFaults, ControlPlaneFaults
+from tools.simulation.workloads.outages import Outages
 from tools.simulation.workloads.sessions import SessionTraffic
 from tools.simulation.workloads.traffic import Traffic
 
@@ -29,4 +31,5 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
     ClientChurn(),
     SessionTraffic(),
     NameChurn(),
+    Outages(),
 )

@@ -165,8 +165,9 @@ class ControlPlaneFaults:
         )
         if random_bool(random, 0.5):  # The first one is late.
             first = next(iter(scenario.world.control_planes.values()))
-            with scenario.fault_log.fault(CONTROL):
-                await self._restart(scenario, first, random_gap_s(random, 20.0))
+            async with scenario.control_faults:
+                with scenario.fault_log.fault(CONTROL):
+                    await self._restart(scenario, first, random_gap_s(random, 20.0))
         while True:
             await pause(random_gap_s(random, 20.0))
             if not scenario.has_faults:
@@ -175,8 +176,9 @@ class ControlPlaneFaults:
             left_s = scenario.faults_end_s - scenario.world.now_s()
             lasts_s = min(random_gap_s(random, 15.0), left_s)
             # One fault at a time: an invalid resource would have no effect during an outage.
-            with scenario.fault_log.fault(CONTROL):
-                await choose(random, faults)(scenario, control_plane, lasts_s)
+            async with scenario.control_faults:
+                with scenario.fault_log.fault(CONTROL):
+                    await choose(random, faults)(scenario, control_plane, lasts_s)
 
     async def _restart(self, _: Scenario, control_plane: SimControlPlane, lasts_s: float) -> None:
         await control_plane.stop()

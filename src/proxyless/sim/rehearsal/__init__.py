@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from proxyless.base.durations import parse_seconds
 from proxyless.controlplane.snapshot import Snapshot
-from proxyless.sim.rehearsal.fields import parse_seconds, show_time
+from proxyless.sim.rehearsal.fields import show_time
 from proxyless.sim.rehearsal.inventory import Inventory, Mesh
 from proxyless.sim.rehearsal.parsing import parse_script
 from proxyless.sim.rehearsal.report import Report, make_report
