@@ -6,24 +6,20 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import sync_playwright
 
-from tools.browser import MISSING, OPTIONS, find_chromium
+from tests.worlds.browsers import CHROMIUM, visiting
+from tools.browser import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from playwright.sync_api import Page
-
-CHROMIUM = find_chromium()
-PATIENCE_S = 60.0
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason=MISSING),
@@ -57,29 +53,6 @@ window.shown = shown;
 
 
 @dataclass
-class Visit:
-    """A page of a demo, and the messages of the browser."""
-
-    page: Page
-    address: str
-    errors: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
-
-    def listen(self) -> None:
-        self.page.on("console", lambda message: self.errors.append(message.text))
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.add_init_script(WATCH)
-
-    def wait(self, expression: str) -> None:
-        """Until it is true. Asked from here: the page's own policy forbids to evaluate texts."""
-        end_s = time.monotonic() + PATIENCE_S
-        while not self.page.evaluate(expression):
-            assert time.monotonic() < end_s, f"waited {PATIENCE_S:g} s for {expression}"
-            self.page.wait_for_timeout(100)
-
-
-@dataclass
 class Moment:
     """The content of the page at one time."""
 
@@ -91,23 +64,6 @@ class Moment:
     session: list[str]
     step: list[str]
     config: str
-
-
-@contextmanager
-def visiting(profile: Path, address: str) -> Iterator[Visit]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch_persistent_context(
-            profile,
-            executable_path=CHROMIUM,
-            args=list(OPTIONS),
-            viewport={"width": 1280, "height": 800},
-            color_scheme="dark",
-        )
-        visit = Visit(browser.pages[0], address)
-        visit.listen()
-        visit.page.goto(address)
-        yield visit
-        browser.close()
 
 
 @contextmanager
@@ -123,7 +79,7 @@ def demo() -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 @pytest.mark.rerun("plays the demo in a browser, with its times")
 def test_page_shows_all_steps_of_the_demo(tmp_path: Path) -> None:
-    with demo() as (process, address), visiting(tmp_path, address) as visit:
+    with demo() as (process, address), visiting(tmp_path, address, WATCH) as visit:
         visit.wait("!document.querySelector('#verdict').hidden")
         page = visit.page
         moments = [Moment(**each) for each in page.evaluate("window.shown")]
@@ -131,6 +87,8 @@ def test_page_shows_all_steps_of_the_demo(tmp_path: Path) -> None:
         expect_failover(moments)
         expect_config(moments)
         expect_verdict(page)
+        expect_session(page)
+        assert visit.wide_elements() == []
         process.send_signal(signal.SIGINT)
         assert process.wait() == 0
     assert visit.errors == []
@@ -167,6 +125,15 @@ def expect_config(moments: list[Moment]) -> None:
     assert late
     assert all(widths(each, "c2") == [0] for each in late[:-1]), "the late cluster gets no RPCs"
     assert any("control plane is away" in each.config for each in moments)
+
+
+def expect_session(page: Page) -> None:
+    """The session has moved, so it is on its backend for a part of the time only."""
+    facts = page.locator("#session dd").all_inner_texts()
+    names = page.locator("#session dt").all_inner_texts()
+    there = dict(zip(names, facts, strict=True))["there for"]
+    assert re.fullmatch(r"\d+\.\d s", there)
+    assert 0 <= float(there.split()[0]) < float(page.locator("#elapsed").inner_text())
 
 
 def expect_verdict(page: Page) -> None:

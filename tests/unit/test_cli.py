@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,20 @@ def test_every_command_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> No
         main(["--help"])
     assert ended.value.code == 0
     printed = capsys.readouterr().out
-    assert all(f"    {name} " in printed for name in COMMANDS)
+    for name, text in COMMANDS.items():
+        assert re.search(rf"^    {name}\s+{text.split()[0]} ", printed, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command_ends_with_its_exit_codes(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    assert ended.value.code == 0
+    _, _, codes = capsys.readouterr().out.partition("\nexit codes:\n")
+    assert codes.startswith("  0 ")
+    assert "  2 " in codes
 
 
 def test_a_closed_pipe_is_no_error(

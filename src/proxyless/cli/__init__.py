@@ -1,15 +1,25 @@
 """The command line `proxyless`, with one module per command.
 
-demo, explain, lint, serve, simulate, status   the commands, see `COMMANDS`
+call, completion, demo, diff, expand, explain, init, lint, replay, serve, simulate, status, top
+                 the commands, see `COMMANDS`
 
-arguments       argument types that several commands use
-output          tables, JSON, lines and errors
-resource_files  reading of resources from files, for `explain`, `lint` and `simulate`
-signals         call on Ctrl-C and SIGTERM
+arguments        argument types that several commands use
+output           tables, JSON, lines and errors
+progress         progress on standard error
+resource_files   reading of resources from files
+file_positions   lines and columns of findings in files, for `lint`
+lint_formats     formats of findings for other programs, for `lint`
+signals          call on Ctrl-C and SIGTERM
+serving         run of `serve`
+admin_client     client of the admin services of a process: CSDS and the live service
+dialing          channels of commands that connect to a mesh
+explain_process  explanations of running processes, for `explain`
+message_schemas  requests and responses in JSON, for `call`
+reflection       client of server reflection, for `call`
 
-Each command's module has `fill_parser`, which declares its arguments, and `run`, which returns the
-exit code: 0 for success, 1 for failure, 2 for a usage error or a missing extra. Only the module of
-the given command is imported.
+Each command's module has `fill_parser`, which declares its arguments, `run`, which returns the exit
+code, and `EXIT_CODES`, the codes with their meanings for `--help`: 0 for success, 1 for failure, 2
+for a usage error or a missing extra. Only the module of the given command is imported.
 """
 
 from __future__ import annotations
@@ -17,14 +27,16 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import shutil
 import sys
+import textwrap
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from proxyless.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["main"]
 
@@ -32,10 +44,23 @@ __all__ = ["main"]
 COMMANDS: Final = {
     "demo": "run a mesh on this machine that fails over under load",
     "serve": "serve xDS from a directory of YAML and JSON files",
+    "init": "make a mesh, a bootstrap and a client to start from",
+    "expand": "print the xDS resources of files in the short form",
     "lint": "report what clients reject, ignore or interpret differently in xDS resources",
+    "diff": "show what a change of a mesh means for RPCs",
     "explain": "explain how an RPC is routed, from files or a running process",
+    "call": "send one RPC through the mesh, and explain where it went",
     "simulate": "run the mesh described by files in virtual time, with faults",
+    "replay": "show a flight recording, and compare it with a re-run in virtual time",
+    "top": "watch the channels, clusters and endpoints of a process",
     "status": "show the resources that the xDS clients of a process hold",
+    "completion": "print a script that completes commands and options in a shell",
+}
+# Of a command whose module has no `EXIT_CODES`.
+EXIT_CODES: Final = {
+    0: "success",
+    1: "failure",
+    2: "usage error, or a missing extra",
 }
 # Packages of the extra `cli`; the other dependencies are always installed.
 _EXTRA: Final = {"rich": "rich", "yaml": "PyYAML"}
@@ -51,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # The command's own parser shows the usage of the command.
             parsed.parser.error(f"unrecognized arguments: {_one_line(' '.join(unknown))}")
         _prepare_output()
+        _apply_color(parsed)
         return _run(parsed)
     except KeyboardInterrupt:
         print("proxyless: interrupted", file=sys.stderr)
@@ -67,7 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _make_parser(given: Sequence[str]) -> argparse.ArgumentParser:
     """Parser with the arguments of the given command, and only the help text of the others."""
     parser = argparse.ArgumentParser(
-        prog="proxyless", description="gRPC's xDS client stack in pure Python."
+        prog="proxyless",
+        description="gRPC's xDS client stack in pure Python.",
+        epilog="proxyless COMMAND --help lists the options and exit codes of a command.",
     )
     parser.add_argument("--version", action="version", version=f"proxyless {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -76,8 +104,29 @@ def _make_parser(given: Sequence[str]) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=summary)
         command.set_defaults(parser=command)
         if name == named:
-            import_module(f"{__name__}.{name}").fill_parser(command)
+            module = import_module(f"{__name__}.{name}")
+            module.fill_parser(command)
+            # The epilog has lines of its own, so argparse must not fill texts.
+            command.formatter_class = argparse.RawDescriptionHelpFormatter
+            width = shutil.get_terminal_size().columns - 2
+            command.description = textwrap.fill(command.description or summary, width)
+            command.epilog = _describe_exit_codes(getattr(module, "EXIT_CODES", EXIT_CODES))
     return parser
+
+
+def _describe_exit_codes(codes: Mapping[int | str, str]) -> str:
+    width = max(len(str(code)) for code in codes)
+    return "\n".join(
+        ["exit codes:", *(f"  {code!s:{width}}  {meaning}" for code, meaning in codes.items())]
+    )
+
+
+def _apply_color(parsed: argparse.Namespace) -> None:
+    if "color" in parsed:
+        # Not imported for `--help`.
+        from proxyless.cli.output import apply_color  # noqa: PLC0415
+
+        apply_color(parsed.color, os.environ)
 
 
 def _prepare_output() -> None:

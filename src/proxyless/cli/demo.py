@@ -14,15 +14,17 @@ import sys
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
-from proxyless.cli.arguments import parse_number, parse_port
+from proxyless.cli.arguments import parse_number, parse_port, refuse_options
 from proxyless.cli.output import (
     JSON,
     add_output_option,
     check_rich,
     fail,
+    is_screen,
     print_json,
     print_lines,
     print_table,
+    uses_color,
 )
 from proxyless.cli.signals import call_on_termination
 from proxyless.demo.mesh import PLACES
@@ -40,6 +42,12 @@ if TYPE_CHECKING:
 SPEED_MAX: Final = 10.0
 # The story begins after this time even if no browser has opened the page.
 VISITOR_PATIENCE_S: Final = 60.0
+
+EXIT_CODES: Final = {
+    0: "the verdict is good",
+    1: "it is bad, or the demo was stopped before it",
+    2: "usage error, or a missing extra",
+}
 
 _STYLES: Final = {"good": "green", "bad": "bold red"}
 
@@ -84,6 +92,8 @@ def _speed(text: str) -> float:
 
 def run(parsed: argparse.Namespace) -> int:
     """Run the demo; returns 0 if the verdict is good, 1 if it is bad or missing."""
+    if not parsed.web:
+        refuse_options(parsed, ["port"], "without --web")
     check_rich(parsed)
     # The demo shows all failures itself.
     logging.getLogger("proxyless").addHandler(logging.NullHandler())
@@ -141,16 +151,15 @@ class _Demo:
         if page is not None:
             self._print(f"the page is at {address} and the story begins when it is open")
             await page.wait_for_visitor(VISITOR_PATIENCE_S)
-        if not self._parsed.plain:
+        if not self._parsed.plain and is_screen(self._out):
             # rich is in the extra proxyless[cli].
             from rich.console import Console  # noqa: PLC0415
 
             from proxyless.demo.terminal import TerminalView  # noqa: PLC0415
 
-            console = Console(file=self._out, highlight=False)
-            if console.is_terminal:
-                with TerminalView(console, address) as terminal:
-                    return await run_demo(settings, [*viewers, terminal])
+            console = Console(file=self._out, highlight=False, no_color=not uses_color(self._out))
+            with TerminalView(console, address) as terminal:
+                return await run_demo(settings, [*viewers, terminal])
         return await run_demo(settings, [*viewers, PlainLog(self._print)])
 
     def _report(self, verdict: Verdict) -> None:

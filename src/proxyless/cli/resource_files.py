@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from proxyless.controlplane import Snapshot
 from proxyless.controlplane.documents import parse_documents
@@ -19,24 +19,38 @@ if TYPE_CHECKING:
     # Place in a file, and the resource there.
     Located = tuple[str, Resource]
 
+STDIN: Final = Path("/dev/stdin")
+_STDIN_ARGUMENT: Final = Path("-")
+
 
 def add_files_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "files", metavar="FILE", nargs="+", type=Path, help="a file, or a directory of files"
+        "files",
+        metavar="FILE",
+        nargs="+",
+        type=Path,
+        help="a file, a directory of files, or - for standard input",
     )
 
 
 def read_resources(
-    paths: Sequence[Path], errors: ValidationErrors, *, may_be_empty: bool = False
+    paths: Sequence[Path],
+    errors: ValidationErrors,
+    *,
+    may_be_empty: bool = False,
+    texts: dict[str, str] | None = None,
 ) -> list[Located]:
     """Read each resource with its place, of a directory those in all files below it.
 
-    Paths without any resource are an error, unless `may_be_empty`: one may be mistyped.
+    Paths without any resource are an error, unless `may_be_empty`: one may be mistyped. The text of
+    each file is put into `texts`.
     """
     located: list[Located] = []
     for path in _expand(paths, errors):
         with errors.field(str(path)):
-            text = read_bounded(path, errors)
+            text = read_bounded(STDIN if path == _STDIN_ARGUMENT else path, errors)
+            if texts is not None:
+                texts[str(path)] = text
             found = parse_documents(text, errors, is_json=path.suffix == ".json")
         located += [(f"{path}{place}", resource) for place, resource in found]
     if not located and errors.ok and not may_be_empty:

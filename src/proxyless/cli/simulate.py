@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import ValidationErrors
+from proxyless.base.texts import count
 from proxyless.cli.output import (
     JSON,
     add_output_option,
     check_rich,
     fail,
+    is_screen,
     print_json,
     print_lines,
     print_table,
@@ -44,6 +46,12 @@ if TYPE_CHECKING:
 LONG_WORK: Final = 5_000
 # With more endpoints, the table has one row per zone.
 ROWS_MAX: Final = 40
+
+EXIT_CODES: Final = {
+    0: "all expectations of the script held",
+    1: "one was missed, or files or script are bad",
+    2: "usage error, or a missing extra",
+}
 
 _DIGEST_CHARS: Final = 16
 _STYLES: Final = {"held": "green", "missed": "bold red"}
@@ -151,7 +159,7 @@ def _progress(script: Script, meshes: Sequence[Mesh]) -> Callable[[float], None]
     """Callback that prints the share done, if the run is long and stderr is a terminal."""
     rpcs = sum(flow.rate for flow in script.flows) * script.duration_s
     connections = script.clients * sum(len(mesh.endpoints) for mesh in meshes)
-    if rpcs + connections < LONG_WORK or not sys.stderr.isatty():
+    if rpcs + connections < LONG_WORK or not is_screen(sys.stderr):
         return lambda _share: None
 
     def show(share: float) -> None:
@@ -180,7 +188,7 @@ def _print(report: Report) -> None:
     rpcs = sum(phase.rpcs for phase in report.phases)
     failed = sum(phase.failed for phase in report.phases)
     digest = report.digest[:_DIGEST_CHARS]
-    print_lines(f"seed {report.seed}: {rpcs} RPCs, {failed} failed, digest {digest}")
+    print_lines(f"seed {report.seed}: {count(rpcs, 'RPC')}, {failed} failed, digest {digest}")
 
 
 def _show_moment(at_s: float) -> str:

@@ -7,31 +7,43 @@ other gRPC implementation, and prints each resource with its status, version and
 from __future__ import annotations
 
 import json
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
-from proxyless.cli.arguments import parse_address, parse_timeout
+from proxyless.base.texts import count
+from proxyless.cli.admin_client import TIMEOUT_S, describe_failure, fetch_status
+from proxyless.cli.arguments import add_timeout_option, parse_address, refuse_options
 from proxyless.cli.output import JSON, add_output_option, fail, print_json, print_lines, print_table
-from proxyless.observe import CSDS_SERVICE, ClientStatus, ResourceRow, read_status
-from proxyless.protos import Proto, descriptor_pool_of_envoy, message_class
+from proxyless.observe import ClientStatus, ResourceRow, read_status
+from proxyless.protos import descriptor_pool_of_envoy, message_class
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-TIMEOUT_S: Final = 5.0
-RESPONSE_BYTES_MAX: Final = 32 * 1024 * 1024
+EXIT_CODES: Final = {
+    0: "the process answered, whatever the states of its resources",
+    1: "it did not",
+    2: "usage error, or a missing extra",
+}
 
-_STATUS: Final = "envoy.service.status.v3"
-_COLUMNS: Final = ("target", "type", "name", "status", "version", "error")
+_COLUMNS: Final = ("target", "type", "name", "status", "version", "age", "error")
 _STYLES: Final = {
     "ACKED": "green",
     "REQUESTED": "yellow",
     **dict.fromkeys(("NACKED", "DOES_NOT_EXIST", "RECEIVED_ERROR", "TIMEOUT"), "bold red"),
 }
+# In the order in which a client requests them; other types follow.
+_TYPES: Final = ("Listener", "RouteConfiguration", "Cluster", "ClusterLoadAssignment")
+_GOOD: Final = "ACKED"
+_AGE_WIDTH: Final = len("119s")
+_SORTS: Final = ("type", "name", "status", "age")
 
 
 def fill_parser(parser: argparse.ArgumentParser) -> None:
@@ -46,60 +58,89 @@ def fill_parser(parser: argparse.ArgumentParser) -> None:
         "--contents", action="store_true", help="include the resources themselves; only in JSON"
     )
     parser.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=parse_timeout,
-        default=TIMEOUT_S,
-        help="deadline of the request (default: %(default)s)",
+        "--sort",
+        choices=_SORTS,
+        default=_SORTS[0],
+        help="order of the resources of a target: by type, by name, "
+        "those with errors first, or the newest first (default: %(default)s)",
     )
+    add_timeout_option(parser, TIMEOUT_S, "deadline of the request")
     add_output_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
     """Print the resources; returns 1 if the request fails."""
+    if parsed.output != JSON:
+        refuse_options(parsed, ["contents"], "without -o json")
     try:
-        response = fetch(parsed.address, parsed.timeout, has_contents=parsed.contents)
+        response = fetch_status(parsed.address, parsed.timeout, has_contents=parsed.contents)
     except grpc.RpcError as error:
         return fail("status", [describe_failure(parsed.address, error)])
-    clients = read_status(response)
+    clients = [sort_resources(client, parsed.sort) for client in read_status(response)]
     if parsed.output == JSON:
         print_json([_to_json(client) for client in clients])
     elif clients:
-        print_table(_COLUMNS, _rows(clients), styles=_STYLES)
+        print_table(_COLUMNS, _rows(clients, datetime.now(UTC)), styles=_STYLES)
+        print_lines(_summarize(clients))
     else:
         print_lines("no xDS client is running there")
     return 0
 
 
-def fetch(address: str, timeout_s: float, *, has_contents: bool) -> Proto:
-    """Request the status from a process's CSDS; raises grpc.RpcError."""
-    request = message_class(f"{_STATUS}.ClientStatusRequest")(
-        exclude_resource_contents=not has_contents
+def sort_resources(client: ClientStatus, order: str) -> ClientStatus:
+    """The client with its resources in an order of `--sort`; equal ones by type and name."""
+    by_type = sorted(client.resources, key=lambda row: (_type_rank(row), row.name))
+    if order == "name":
+        by_type.sort(key=lambda row: row.name)
+    elif order == "status":
+        by_type.sort(key=lambda row: (row.status == _GOOD and not row.error, row.status))
+    elif order == "age":
+        # RFC 3339 of UTC is in the order of time. Resources without one are the last.
+        by_type.sort(key=lambda row: row.updated, reverse=True)
+    return replace(client, resources=tuple(by_type))
+
+
+def _type_rank(row: ResourceRow) -> tuple[int, str]:
+    name = _short_type(row)
+    return (_TYPES.index(name) if name in _TYPES else len(_TYPES), name)
+
+
+def _short_type(row: ResourceRow) -> str:
+    return row.type_url.rpartition(".")[2]
+
+
+def _summarize(clients: Sequence[ClientStatus]) -> str:
+    statuses = Counter(row.status for client in clients for row in client.resources)
+    found = ", ".join(f"{number} {status}" for status, number in statuses.most_common())
+    of_clients = count(len(clients), "xDS client")
+    return f"{count(statuses.total(), 'resource')} of {of_clients}" + (
+        f": {found}" if found else ""
     )
-    options = [("grpc.max_receive_message_length", RESPONSE_BYTES_MAX)]
-    with grpc.insecure_channel(address, options) as channel:
-        call = channel.unary_unary(
-            f"/{CSDS_SERVICE}/FetchClientStatus",
-            request_serializer=message_class(f"{_STATUS}.ClientStatusRequest").SerializeToString,
-            response_deserializer=message_class(f"{_STATUS}.ClientStatusResponse").FromString,
-        )
-        return call(request, timeout=timeout_s)
 
 
-def describe_failure(address: str, error: grpc.RpcError) -> str:
-    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-        return f"{address!r} has no CSDS, wanted the port of proxyless.admin.add_servicers"
-    return f"{address!r}: {error.code().name}: {error.details()}"
+def show_age(updated: str, now: datetime) -> str:
+    """Time since a moment in RFC 3339, in the largest unit of which there are two: `90s`, `4h`."""
+    try:
+        seconds = (now - datetime.fromisoformat(updated)).total_seconds()
+    except (ValueError, TypeError):  # Another process may send anything, and no time zone.
+        return ""
+    # The clocks of two machines differ.
+    seconds = max(0.0, seconds)
+    for unit, length_s in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= 2 * length_s:
+            return f"{seconds // length_s:.0f}{unit}"
+    return f"{seconds:.0f}s"
 
 
-def _rows(clients: Sequence[ClientStatus]) -> Iterator[Sequence[str]]:
+def _rows(clients: Sequence[ClientStatus], now: datetime) -> Iterator[Sequence[str]]:
     for client in clients:
         if not client.resources:
-            yield client.scope, "", "", "nothing is watched", "", ""
+            yield client.scope, "", "", "nothing is watched", "", "", ""
         for row in client.resources:
-            kind = row.type_url.rpartition(".")[2]
-            yield client.scope, kind, row.name, row.status, row.version, row.error
+            # Of equal width, so that columns do not move between two runs.
+            age, kind = f"{show_age(row.updated, now):{_AGE_WIDTH}}", _short_type(row)
+            yield client.scope, kind, row.name, row.status, row.version, age, row.error
 
 
 def _to_json(client: ClientStatus) -> dict[str, Any]:

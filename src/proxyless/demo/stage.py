@@ -143,7 +143,7 @@ class LiveStage:
         running = [name for name, backend in self._backends.items() if backend.is_running]
         backends = view_backends(record, plan, running, now_s)
         lost = sum(is_excused(rpc, kills_of(logs)) for rpc in record.failures)
-        session = view_session(record, plan, self._session.cluster or "")
+        session = view_session(record, plan, self._session.cluster or "", now_s)
         return View(
             elapsed_s=now_s,
             rate=sum(backend.rate for backend in backends),

@@ -11,6 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from proxyless.base.texts import count
 from proxyless.demo.view import MISSED, RUNNING, SEEN, WAITING
 
 if TYPE_CHECKING:
@@ -19,7 +20,14 @@ if TYPE_CHECKING:
 
     from rich.console import Console, ConsoleOptions, RenderableType
 
-    from proxyless.demo.view import BackendView, GenerationView, SessionView, StepView, View
+    from proxyless.demo.view import (
+        BackendView,
+        GenerationView,
+        SessionView,
+        StepView,
+        TreeRow,
+        View,
+    )
 
 _STATES: Final = {
     "READY": ("●", "green"),
@@ -70,7 +78,7 @@ def render(view: View, page: str = "") -> Layout:
         Layout(_panel("story", _render_steps(view.steps)), minimum_size=len(view.steps) + 2),
         state,
     )
-    layout["right"].update(_panel("LB tree", _render_tree(view)))
+    layout["right"].update(_panel("LB tree", render_tree(view.tree)))
     return layout
 
 
@@ -149,8 +157,8 @@ def _render_session(session: SessionView) -> Group:
     return _lines(
         Text.assemble("on ", (session.backend or "no backend yet", "bold")),
         Text(session.address, style="dim"),
-        Text(f"{session.rpcs} RPCs, {session.moves} moves"),
-        Text(f"there since {session.since_s:.1f} s", style="dim"),
+        Text(f"{count(session.rpcs, 'RPC')}, {count(session.moves, 'move')}"),
+        Text(f"there for {session.there_s:.1f} s", style="dim"),
     )
 
 
@@ -171,13 +179,15 @@ def _render_generation(generation: GenerationView) -> Group:
     )
 
 
-def _render_tree(view: View) -> Table:
-    labels = [_INDENT * row.depth + f"{_STATES[row.state][0]} {row.label}" for row in view.tree]
+def render_tree(rows: Sequence[TreeRow]) -> Table:
+    """An LB tree, one line per row."""
+    widths = (len(_INDENT) * row.depth + len("● ") + len(row.label) for row in rows)
     table = Table.grid(padding=(0, 1), expand=True)
-    table.add_column(no_wrap=True, min_width=max(map(len, labels), default=0))
+    table.add_column(no_wrap=True, min_width=max(widths, default=0))
     table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-    for row in view.tree:
-        sign, style = _STATES[row.state]
+    for row in rows:
+        # The tree of another process may have other states.
+        sign, style = _STATES.get(row.state, _STATES[""])
         label = Text(_INDENT * row.depth).append(f"{sign} ", style)
         label.append(row.label, "bold" if row.is_active else "dim")
         is_failing = row.state == "TRANSIENT_FAILURE"

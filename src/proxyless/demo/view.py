@@ -79,9 +79,9 @@ class SessionView:
     address: str
     cluster: str
     rpcs: int
-    # Number of changes of the backend, and the time of the last one.
+    # Number of changes of the backend, and the seconds since the last one.
     moves: int
-    since_s: float
+    there_s: float
 
 
 @frozen
@@ -227,15 +227,15 @@ def view_backends(
     return tuple(views)
 
 
-def view_session(record: Record, plan: Plan, cluster: str) -> SessionView:
-    backend, moves, since_s = "", 0, 0.0
+def view_session(record: Record, plan: Plan, cluster: str, now_s: float) -> SessionView:
+    backend, moves, since_s = "", 0, now_s
     for rpc in record.session:
         if rpc.backend != backend:
             moves += bool(backend)
             backend, since_s = rpc.backend, rpc.ended_s
     place = next((place for place in PLACES if place.name == backend), None)
     address = plan.address_of(place) if place is not None else ""
-    return SessionView(backend, address, cluster, len(record.session), moves, since_s)
+    return SessionView(backend, address, cluster, len(record.session), moves, now_s - since_s)
 
 
 def view_held(dumps: Iterable[ResourceDump]) -> tuple[HeldType, ...]:

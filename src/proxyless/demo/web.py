@@ -1,4 +1,4 @@
-"""View of the demo as a web page, from a small HTTP server on loopback.
+"""View of the demo, or of another process, as a web page, from a small HTTP server on loopback.
 
 `GET /` is the page, one file without external resources, and `GET /events` is a stream of views as
 server-sent events. A connection that does not read is closed.
@@ -11,13 +11,11 @@ import json
 from contextlib import suppress
 from http import HTTPStatus
 from importlib import resources
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
-
-    from proxyless.demo.view import View
 
 REQUEST_BYTES_MAX: Final = 16_384
 REQUEST_S_MAX: Final = 10.0
@@ -36,6 +34,12 @@ _HEADERS: Final = {
 }
 
 
+class ShownOnPage(Protocol):
+    """A view that the page shows: that of the demo, or one with a `title` of its own."""
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
 def load_page() -> bytes:
     return resources.files("proxyless.demo").joinpath("page.html").read_bytes()
 
@@ -51,7 +55,7 @@ def encode_response(status: int, body: bytes, content_type: str = "text/plain") 
     return encode_head(status, headers) + body
 
 
-def encode_event(view: View) -> bytes:
+def encode_event(view: ShownOnPage) -> bytes:
     """A view as a server-sent event."""
     text = json.dumps(view.to_json(), separators=(",", ":"), ensure_ascii=False)
     return f"data: {text}\n\n".encode()
@@ -111,7 +115,7 @@ class Page:
             async with asyncio.timeout(patience_s):
                 await self._is_watched.wait()
 
-    def show(self, view: View) -> None:
+    def show(self, view: ShownOnPage) -> None:
         self._event = encode_event(view)
         # Each view has its own asyncio.Event, so that later waiters wait for the next view.
         self._is_newer.set()

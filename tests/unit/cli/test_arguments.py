@@ -9,10 +9,12 @@ import pytest
 from proxyless.cli import main
 from proxyless.cli.arguments import (
     parse_address,
+    parse_header,
     parse_method,
     parse_number,
     parse_port,
     parse_timeout,
+    refuse_options,
 )
 
 
@@ -48,10 +50,47 @@ def test_port_is_rejected_out_of_range() -> None:
 
 
 def test_timeout_is_rejected_out_of_range() -> None:
-    assert parse_timeout("0.5") == 0.5
-    for text in ("0", "-1", "nan", "inf", "1e9"):
-        with pytest.raises(argparse.ArgumentTypeError, match="wanted more than 0 seconds"):
+    assert [parse_timeout(text) for text in ("0.5", "2s", "500ms", "1m30s")] == [0.5, 2, 0.5, 90]
+    for text in ("0", "-1", "nan", "inf", "1e9", "0s", "2 weeks", "25h"):
+        with pytest.raises(argparse.ArgumentTypeError, match="wanted a time such as 2s or 500ms"):
             parse_timeout(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Ring: beta", ("ring", "beta")),
+        ("ring=beta", ("ring", "beta")),
+        ("ring= beta ", ("ring", " beta ")),
+        ("authorization: Bearer a=b", ("authorization", "Bearer a=b")),
+        ("where=http://x", ("where", "http://x")),
+        ("empty:", ("empty", "")),
+    ],
+)
+def test_header_is_split_at_its_first_colon_or_equals_sign(
+    text: str, wanted: tuple[str, str]
+) -> None:
+    assert parse_header(text) == wanted
+
+
+@pytest.mark.parametrize("text", ["ring", "", ": x", "=x", "a b: c", "te: x", "a=\n", "a: \x01"])
+def test_header_is_rejected_without_a_valid_key_and_value(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        parse_header(text)
+
+
+def test_option_without_effect_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--web-port", type=int, default=0)
+    for given in ([], ["--web-port", "0"]):
+        refuse_options(
+            parser.parse_args(given, argparse.Namespace(parser=parser)), ["web_port"], "x"
+        )
+    parsed = parser.parse_args(["--web-port", "1"], argparse.Namespace(parser=parser))
+    with pytest.raises(SystemExit) as ended:
+        refuse_options(parsed, ["web_port"], "without --web")
+    assert ended.value.code == 2
+    assert "argument --web-port: has no effect without --web" in capsys.readouterr().err
 
 
 def test_number_is_rejected_with_its_text() -> None:
@@ -72,6 +111,19 @@ def test_number_is_rejected_with_its_text() -> None:
         ["explain", "/s/m", "--config", ".", "--target", "xds:///a", "-H", "a=\n"],
         ["demo", "--web", "--port", "99999"],
         ["demo", "--speed", "x"],
+        ["demo", "--port", "8080"],
+        ["status", "127.0.0.1:1", "--contents"],
+        ["explain", "/s/m", "--config", ".", "--target", "xds:///a", "--tls"],
+        ["explain", "/s/m", "--config", ".", "--target", "xds:///a", "--timeout", "2s"],
+        ["explain", "/s/m", "--target", "xds:///a", "--cacert", "x"],
+        ["explain", "/s/m", "--target", "xds:///a", "--tls", "--cert", "x"],
+        ["explain", "/s/m", "--target", "dns:///a", "--bootstrap", "x"],
+        ["call", "xds:///a", "/s/m", "--data-hex", "", "--protoset", "x"],
+        ["call", "xds:///a", "/s/m", "-d", "{}", "--data-hex", ""],
+        ["top", "127.0.0.1:1", "--port", "8080"],
+        ["top", "127.0.0.1:1", "--web", "--once"],
+        ["top", "127.0.0.1:1", "--web", "-o", "json"],
+        ["top", "127.0.0.1:1", "--interval", "50ms"],
     ],
     ids=" ".join,
 )

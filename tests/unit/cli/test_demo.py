@@ -91,6 +91,7 @@ def test_closed_pipe_is_no_error(
     pretend(monkeypatch, gone)
     parser = argparse.ArgumentParser()
     demo.fill_parser(parser)
+    parser.set_defaults(parser=parser)
     # What becomes of that is for all commands the same.
     with pytest.raises(BrokenPipeError):
         demo.run(parser.parse_args(["--plain"]))

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxyless.cli import main
-from proxyless.cli.explain import choose_client
 from proxyless.controlplane import (
-    LISTENER,
     Snapshot,
     eds_cluster,
     endpoints,
@@ -18,7 +16,6 @@ from proxyless.controlplane import (
     route,
     route_config,
 )
-from proxyless.observe import ClientStatus, ResourceRow
 from tests.mesh_files import write_resources
 
 if TYPE_CHECKING:
@@ -131,19 +128,24 @@ def test_directory_without_resources_is_an_error(
     assert 'listener "api": does not exist' in capsys.readouterr().out
 
 
-# Running processes; tests with servers are in tests/e2e
+def test_target_is_required_without_live(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["explain", "a/b"])
+    assert "required: --target" in capsys.readouterr().err
 
 
-def client(scope: str, *names: str) -> ClientStatus:
-    rows = tuple(ResourceRow(LISTENER, name, "ACKED", "1", "", "", "", b"") for name in names)
-    return ClientStatus(scope, "me", "proxyless", rows)
-
-
-def test_client_of_the_target_is_preferred_to_one_with_its_listener() -> None:
-    shared, own = client("", "other", "api"), client("xds:///api")
-    assert choose_client([shared, own], "xds:///api", "api") is own
-    assert choose_client([client("", "x"), shared], "xds:///api", "api") is shared
-    assert choose_client([client("xds:///x", "x")], "xds:///api", "api") is None
+def test_verdict_has_colours_only_on_request(
+    directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # `--color` changes them.
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.setenv(name, "")
+    assert main(command(directory, "--color", "always")) == 0
+    assert capsys.readouterr().out.startswith("\x1b[32m/pkg.Service/Method goes to")
+    assert main(command(directory, "-H", "who: b", "--color", "always")) == 1
+    assert capsys.readouterr().out.startswith("\x1b[1;31m/pkg.Service/Method fails")
+    assert main(command(directory, "--color", "never")) == 0
+    assert "\x1b" not in capsys.readouterr().out
 
 
 def test_config_and_status_are_mutually_exclusive(directory: Path) -> None:

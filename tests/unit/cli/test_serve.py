@@ -1,18 +1,14 @@
 """Unit tests of proxyless.cli.serve without sockets. Others are in tests/interop."""
 
-import asyncio
+import json
 import logging
-import threading
 from pathlib import Path
 
 import pytest
 
-from proxyless.base import Event, ValidationError
 from proxyless.cli import main
-from proxyless.cli.serve import _load, _log_event
-from proxyless.controlplane import CLUSTER, FileSource, Nack
-from proxyless.controlplane import files as files_module
-from proxyless.runtime import VirtualClock
+from proxyless.cli.serve import JsonFormatter
+from proxyless.controlplane import CLUSTER
 
 GOOD = f'"@type": {CLUSTER}\nname: a\ntype: STATIC\n'
 
@@ -32,7 +28,7 @@ def test_bad_file_is_reported_with_its_place(
     assert main(["serve", str(tmp_path), "--once-check"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    text = f"proxyless serve: {tmp_path}: a.yaml[0].nam: there is no such field\n"
+    text = f"proxyless serve: {tmp_path}: a.yaml[0].nam: line 4, column 1: there is no such field\n"
     assert captured.err == text
 
 
@@ -47,55 +43,67 @@ def test_each_bad_file_is_reported_on_its_own_line(
     assert second.startswith(f"proxyless serve: {tmp_path}: b.yaml[0]: ")
 
 
-def test_serve_fails_for_a_file_instead_of_a_directory(
+def test_serve_takes_files_and_directories(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "a.yaml"
-    file.write_text(GOOD)
-    assert main(["serve", str(file), "--once-check"]) == 1
-    assert capsys.readouterr().err == f"proxyless serve: {file}: is no directory\n"
+    (tmp_path / "mesh").mkdir()
+    (tmp_path / "mesh" / "a.yaml").write_text(GOOD)
+    (tmp_path / "b.yaml").write_text(GOOD.replace("name: a", "name: b"))
+    paths = [str(tmp_path / "mesh"), str(tmp_path / "b.yaml")]
+    assert main(["serve", *paths, "--once-check"]) == 0
+    assert capsys.readouterr().out == "version 1: 2 cluster\n"
 
 
 def test_serve_fails_before_listening_when_files_are_bad(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["serve", str(tmp_path / "none")]) == 1
-    assert "there is no such directory" in capsys.readouterr().err
+    assert "there is no such file or directory" in capsys.readouterr().err
 
 
-async def test_load_returns_none_when_stopped_while_files_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_serve_fails_with_a_hint_when_there_is_nothing_to_serve(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", str(tmp_path)]) == 1
+    text = f"proxyless serve: {tmp_path}: has no resources, wanted at least one or --allow-empty\n"
+    assert capsys.readouterr().err == text
+    assert main(["serve", str(tmp_path), "--once-check", "--allow-empty"]) == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--tls-cert", "a.pem"], ["--tls-key", "a.pem"], ["--tls-client-ca", "a.pem"]],
+    ids=lambda options: str(options[0]),
+)
+def test_incomplete_tls_options_exit_with_2(
+    tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["serve", str(tmp_path), *options])
+    assert caught.value.code == 2
+    assert "--tls-cert and --tls-key" in capsys.readouterr().err
+
+
+def test_missing_certificate_is_1_with_its_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.yaml").write_text(GOOD)
-    loop = asyncio.get_running_loop()
-    is_reading, go_on, stopped = asyncio.Event(), threading.Event(), asyncio.Event()
-
-    def read_for_ever(_path: Path, _errors: object) -> str:
-        loop.call_soon_threadsafe(is_reading.set)
-        go_on.wait()
-        return ""
-
-    monkeypatch.setattr(files_module, "read_bounded", read_for_ever)
-    source = FileSource(
-        tmp_path, VirtualClock(), on_snapshot=lambda _: None, on_problem=lambda _: None
-    )
-    loading = asyncio.ensure_future(_load(source, stopped))
-    await is_reading.wait()
-    stopped.set()
-    assert await loading is None
-    go_on.set()
+    files = ("--tls-cert", str(tmp_path / "no.pem"), "--tls-key", str(tmp_path / "no.key"))
+    assert main(["serve", str(tmp_path), *files]) == 1
+    assert "no.key" in capsys.readouterr().err
 
 
-async def test_load_returns_the_snapshot_or_raises(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text(GOOD)
-    source = FileSource(
-        tmp_path, VirtualClock(), on_snapshot=lambda _: None, on_problem=lambda _: None
-    )
-    snapshot = await _load(source, asyncio.Event())
-    assert snapshot is source.snapshot is not None
-    (tmp_path / "b.yaml").write_text(GOOD)
-    with pytest.raises(ValidationError, match="is there already"):
-        await _load(source, asyncio.Event())
+def test_json_log_has_one_object_per_record() -> None:
+    record = logging.LogRecord("proxyless.serve", logging.INFO, "", 1, "a\n%s", ("\x1b[31m",), None)
+    record.created = 0.5
+    line = JsonFormatter().format(record)
+    assert "\n" not in line
+    assert json.loads(line) == {
+        "time": "1970-01-01T00:00:00.500+00:00",
+        "level": "INFO",
+        "logger": "proxyless.serve",
+        "message": "a \\x1b[31m",
+    }
 
 
 @pytest.mark.parametrize("arguments", [[], ["serve"], ["serve", ".", "--no-such"], ["no-such"]])
@@ -103,16 +111,3 @@ def test_invalid_command_line_exits_with_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
-
-
-def test_nack_is_logged_with_its_text(caplog: pytest.LogCaptureFixture) -> None:
-    nack = Nack("edge-7", CLUSTER, "2", 3, "bad policy")
-    with caplog.at_level(logging.INFO, "proxyless.serve"):
-        _log_event(Event("controlplane.nack", {"nack": nack}))
-        fields = {"node_id": "edge-7", "type_url": CLUSTER, "version": "2"}
-        _log_event(Event("controlplane.ack", fields))
-        _log_event(Event("controlplane.response", fields))
-    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("WARNING", "xds node 'edge-7': cluster version '2' refused: bad policy"),
-        ("INFO", "xds node 'edge-7': cluster version '2' accepted"),
-    ]

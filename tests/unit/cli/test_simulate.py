@@ -161,7 +161,7 @@ def test_all_errors_are_printed_one_line_each(simulated: Simulated) -> None:
     lines = err.splitlines()
     assert lines[0].startswith("proxyless simulate: script.yaml: rat: is not known, wanted one of")
     assert lines[1] == "proxyless simulate: none: cannot be read: No such file or directory"
-    assert lines[2].startswith("proxyless simulate: script.yaml[0]: is a mapping without '@type'")
+    assert lines[2].startswith("proxyless simulate: script.yaml[0]: line 1, column 1: is a ")
 
 
 def test_unknown_names_are_errors(simulated: Simulated) -> None:

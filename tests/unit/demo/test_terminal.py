@@ -36,7 +36,7 @@ def screen(width: int = 130, **changes: object) -> str:
         "the session is here",
         "not needed so far",
         "on b1",
-        "42 RPCs, 1 moves",
+        "42 RPCs, 1 move",
         "served 3",
         "CDS 3",
         "waits for greeter-v2",

@@ -141,10 +141,11 @@ def test_session_move_is_counted_when_another_backend_answers() -> None:
     record = Record()
     for ended_s, backend in ((1.0, "a1"), (2.0, "a1"), (3.0, "b1"), (4.0, "b1")):
         record.on_end(Rpc(0.0, ended_s, is_session=True, backend=backend))
-    session = view_session(record, PLAN, "greeter")
-    assert (session.backend, session.moves, session.since_s, session.rpcs) == ("b1", 1, 3.0, 4)
+    session = view_session(record, PLAN, "greeter", 4.5)
+    assert (session.backend, session.moves, session.there_s, session.rpcs) == ("b1", 1, 1.5, 4)
     assert session.address == "127.0.0.1:5002"
-    assert view_session(Record(), PLAN, "").backend == ""
+    none = view_session(Record(), PLAN, "", 4.5)
+    assert (none.backend, none.there_s) == ("", 0.0)
 
 
 def dump(type_url: str, name: str, version: str, status: ResourceStatus) -> ResourceDump:
