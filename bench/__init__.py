@@ -10,6 +10,9 @@ Edges: `rpc` (command line), `interleave` (order of turns), `processes` (backend
 processes), `child` (the client process), `clients/` (one adapter per client), `backend/` (the C
 echo server and its build), `probe/` (lower bound: frames only), `mesh` (the control plane's
 process), `meshes` (its resources), `pacing` (open loops).
+Slow backends: `slow_backend` (latency by LB policy, in virtual time or with sockets).
+Soak: `soak` (command line and processes), `soak_plane` (the control plane's process), `soak_child`
+(the client's process).
 Scale: `scale` (command line), `scale_rows` (measurements), `scale_targets` (sizes, targets and
 tables; pure), `scale_world` (processes), `scale_child` and `cold` (the client process).
 """

@@ -48,6 +48,8 @@ PASSES_MAX: Final = 10
 FLAT: Final = 1.5
 # A search in a sorted ring: log 10,000 / log 10.
 LOGARITHMIC: Final = 4.0
+# The loads of two random endpoints and a subchannel are read: cache misses, if there are many.
+RANDOM_READS: Final = 2.0
 
 
 def _nowhere(index: int) -> tuple[str, ...]:
@@ -108,6 +110,7 @@ _SUBJECTS: Final = (
     Subject("round_robin", ROUND_ROBIN),
     Subject("random", ({"random": {}},)),
     Subject("least_request", ({"least_request_experimental": {}},)),
+    Subject("peak_ewma", ({"proxyless.peak_ewma": {}},), ratio_max=RANDOM_READS),
     Subject(
         "weighted_round_robin",
         ({"weighted_round_robin": {"enableOobLoadReport": True, "blackoutPeriod": "0s"}},),

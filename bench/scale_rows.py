@@ -78,6 +78,15 @@ async def many_endpoints(world: World, client: str, size: int) -> Measured:
         return measured
 
 
+async def first_of_many(world: World, client: str, size: int) -> Measured:
+    """Time from opening the channel to the end of the first RPC, while the endpoints connect."""
+    await world.mesh.serve("many_endpoints", count=size, ports=world.ports)
+    async with world.run_client(client) as process:
+        opened = await process.do("open")
+        answered = await process.do("rpc")
+    return {"first_rpc_s": answered["at_s"] - opened["at_s"]}
+
+
 async def one_added(world: World, client: str, size: int) -> Measured:
     """One more endpoint: its CPU, and the times until it is connected and until it answers."""
     async with _connected(world, client, size) as (process, _):

@@ -60,6 +60,9 @@ class Loopback:
     def watch_connectivity(self, listener: Callable[[Status], None]) -> None:
         """No-op: it is always connected."""
 
+    def retry_in_s(self) -> None:
+        return None
+
     def send(self, message: bytes) -> None:
         self.sent += 1
 
@@ -69,6 +72,9 @@ class Loopback:
 
     def read_next(self) -> None:
         """No-op: `deliver_ms` calls the listener."""
+
+    def probe(self, on_answer: Callable[[], None]) -> None:
+        on_answer()
 
     def close(self) -> None:
         self.listener = None

@@ -16,10 +16,14 @@ from proxyless.controlplane import ControlPlane, simple_mesh
 from tests.worlds.grpcio_peers import backends
 
 # Modules of this package that `import proxyless.aio` loads: measured, with a small margin.
-MODULES_MAX = 205
+MODULES_MAX = 140
+# Modules of xDS that it loads; the others are those of `xds:` targets.
+XDS_MODULES = {"proxyless.xds", "proxyless.xds.filters", "proxyless.xds.filters.registry"}
 
 # Modules that an asyncio client of a plain mesh does not use.
 UNUSED = (
+    "proxyless.channel.measured_call",
+    "proxyless.channel.subchannel_metrics",
     "proxyless.cli",
     "proxyless.controlplane",
     "proxyless.demo",
@@ -27,18 +31,28 @@ UNUSED = (
     "proxyless.front.sync.background",
     "proxyless.front.sync.channel",
     "proxyless.lb.policies.least_request",
+    "proxyless.lb.policies.peak_ewma",
+    "proxyless.lb.policies.pick_first.shuffling",
     "proxyless.lb.policies.random",
     "proxyless.lb.policies.random_subsetting",
     "proxyless.lb.policies.ring_hash.policy",
     "proxyless.lb.policies.weighted_round_robin.policy",
     "proxyless.lb.policies.ring_hash.ring",
+    "proxyless.metrics.call_labels",
     "proxyless.observe",
     "proxyless.sim",
+    "proxyless.runtime.offload",
     "proxyless.testing",
     "proxyless.transport.server",
     "proxyless.wire.server",
+    "proxyless.xds.client.config_store",
+    "proxyless.xds.client.last_good",
+    "proxyless.xds.filters.fault",
+    "proxyless.xds.filters.stateful_session",
     "proxyless.xds.security.cluster_security",
+    "proxyless.xds.lb.cds.endpoint_weights",
     "proxyless.xds.view",
+    "proxyless.xds.wait_texts",
 )
 # Other modules that are large or slow to load, and that asyncio and grpcio do not import.
 HEAVY = (
@@ -87,6 +101,13 @@ def test_asyncio_client_does_not_load_unused_or_heavy_modules(loaded: set[str], 
 def test_an_asyncio_client_loads_few_modules(loaded: set[str]) -> None:
     ours = [name for name in loaded if name.startswith("proxyless")]
     assert len(ours) <= MODULES_MAX
+
+
+def test_asyncio_client_loads_neither_xds_nor_protobuf_before_an_xds_target(
+    loaded: set[str],
+) -> None:
+    assert {name for name in loaded if name.startswith("proxyless.xds")} == XDS_MODULES
+    assert "google.protobuf" not in loaded
 
 
 async def test_first_rpc_in_a_mesh_loads_no_unused_or_heavy_module() -> None:

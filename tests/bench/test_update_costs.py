@@ -42,7 +42,7 @@ ENDPOINTS = 10_000
 # An update of one endpoint makes at most 1/RATIO of the calls of the first update.
 RATIO = 20
 # The same for processor time; lower, because the machine may be busy.
-TIME_RATIO = 12
+TIME_RATIO = 8
 ROUNDS_MAX = 5
 # From the READY notification of a subchannel to the picker: measured, with a margin.
 CALLS_PER_READY_MAX = 62
