@@ -31,7 +31,7 @@ PUBLIC_MODULES: dict[str, str] = {
     "proxyless": "blocking channels, credentials, registries",
     "proxyless.aio": "channels for asyncio",
     "proxyless.admin": "CSDS: the xDS state of a process",
-    "proxyless.otel": "metrics, through OpenTelemetry",
+    "proxyless.otel": "metrics and traces, through OpenTelemetry",
     "proxyless.metrics": "for authors of other stats plugins",
     "proxyless.front": "methods of channels and sessions",
     "proxyless.lb": "for authors of load balancing policies",

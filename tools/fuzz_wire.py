@@ -549,11 +549,12 @@ class Connected:
     def check_broken(self, error: RemoteProtocolError) -> None:
         assert self.broken_by is error.code, "raised, but on_broken was not called"
         assert self.core.is_closed, "raised, but not closed"
-        assert not self.core.streams, "closed, but streams are left"
         self.take_output()
         last = last_frame(self.last_output.removeprefix(PREFACE))
         assert last[3] == GOAWAY, f"raised, but the last frame is {last[:9]!r}"
         assert unpack_from(">I", last, FRAME_HEADER_BYTES + 4)[0] == error.code
+        self.take_turns()
+        assert not self.core.streams, "closed, but streams are left"
 
     def run(self) -> None:
         self.start_connection()
@@ -572,7 +573,13 @@ class Connected:
             pass
         self.check_sizes()
         self.core.lose(GONE)
+        self.take_turns()
         self.check_over()
+
+    def take_turns(self) -> None:
+        """Take turns until nothing is left to do: many streams end in more than one."""
+        while self.take_turn():
+            pass
 
     def check_sizes(self) -> None:
         self.take_output()
@@ -597,8 +604,7 @@ class Connected:
         while stream.undelivered_end is not None:
             stream.release()
             stream.request_message()
-            while self.take_turn():
-                pass
+            self.take_turns()
 
     def check_memory(self) -> None:
         """Check the size of the connection's objects. Slow, so not for every input."""

@@ -37,8 +37,8 @@ from proxyless.xds.bootstrap import (
     ServerConfig,
 )
 from proxyless.xds.client.api import DecodeContext, ResourceType, SteppedResourceType
-from proxyless.xds.config.dependencies import ConfigError, ConfigTarget
 from proxyless.xds.config.dependency_manager import ResourceTypes
+from proxyless.xds.config.plan import ConfigError, ConfigTarget
 from proxyless.xds.config.xds_config import ClusterError
 from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
 from proxyless.xds.parsing import (

@@ -1,9 +1,10 @@
-"""Build hooks: the descriptors of Envoy's messages, and the README for package indexes.
+"""Build hooks: the descriptors of messages, and the README for package indexes.
 
 `DescriptorHook` reads the descriptors of the files below, and of their imports, from
-xds-protos, and writes them as one compressed set into `proxyless.protos`. xds-protos is needed only
-here. Installed beside an application it would break other packages: it has packages named
-`envoy`, `google` and `opencensus` (docs/adr/0011-private-descriptors.md).
+xds-protos and grpcio-channelz, compiles our own files, and writes all as one compressed set into
+`proxyless.protos`. Those packages are needed only here. Installed beside an application xds-protos
+would break other packages: it has packages named `envoy`, `google` and `opencensus`
+(docs/adr/0011-private-descriptors.md).
 
 `ReadmeHook` removes relative links and images, which do not work on a package index.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import tempfile
 import zlib
 from pathlib import Path
 from typing import Final
@@ -50,11 +52,16 @@ ROOTS: Final = (
     "envoy/service/discovery/v3/discovery.proto",
     "envoy/service/load_stats/v3/lrs.proto",
     "envoy/service/status/v3/csds.proto",
+    "grpc_channelz/v1/channelz.proto",
     "udpa/type/v1/typed_struct.proto",
     "xds/data/orca/v3/orca_load_report.proto",
     "xds/service/orca/v3/orca.proto",
     "xds/type/v3/typed_struct.proto",
 )
+
+# Our own files, and the directory that their names start from.
+OWN: Final = ("proxyless/live/v1/live.proto",)
+OWN_DIRECTORY: Final = "src/proxyless/protos"
 
 # Files that only define options of other files, which are not read at run time.
 ANNOTATIONS: Final = (
@@ -65,11 +72,12 @@ ANNOTATIONS: Final = (
 )
 
 
-def file_set() -> descriptor_pb2.FileDescriptorSet:
-    """The roots and their imports, each file after its imports."""
+def file_set(own: descriptor_pb2.FileDescriptorSet) -> descriptor_pb2.FileDescriptorSet:
+    """The roots, our own files and their imports, each file after its imports."""
     for root in ROOTS:
         importlib.import_module(root.removesuffix(".proto").replace("/", ".") + "_pb2")
     pool = descriptor_pool.Default()
+    own_files = {file.name: file for file in own.file}
     seen: set[str] = set()
     result = descriptor_pb2.FileDescriptorSet()
 
@@ -78,14 +86,30 @@ def file_set() -> descriptor_pb2.FileDescriptorSet:
             return
         seen.add(name)
         file = descriptor_pb2.FileDescriptorProto()
-        pool.FindFileByName(name).CopyToProto(file)
+        if name in own_files:
+            file.CopyFrom(own_files[name])
+        else:
+            pool.FindFileByName(name).CopyToProto(file)
         for dependency in file.dependency:
             add(dependency)
         result.file.append(_without_annotations(file))
 
-    for root in ROOTS:
+    for root in (*ROOTS, *own_files):
         add(root)
     return result
+
+
+def compile_own(directory: Path) -> descriptor_pb2.FileDescriptorSet:
+    """The descriptors of our own files, without their imports."""
+    protoc = importlib.import_module("grpc_tools.protoc")
+    assert protoc.__file__ is not None, "it is a file of grpcio-tools"
+    well_known = Path(protoc.__file__).with_name("_proto")
+    with tempfile.TemporaryDirectory() as scratch:
+        output = Path(scratch) / "own.bin"
+        arguments = [f"-I{directory}", f"-I{well_known}", f"--descriptor_set_out={output}", *OWN]
+        if protoc.main(["protoc", *arguments]):
+            raise RuntimeError(f"protoc rejected {', '.join(OWN)}")
+        return descriptor_pb2.FileDescriptorSet.FromString(output.read_bytes())
 
 
 def _without_annotations(
@@ -143,7 +167,8 @@ class DescriptorHook(BuildHookInterface):  # type: ignore[misc]
     def initialize(self, version: str, build_data: dict[str, object]) -> None:
         """Write the set; the output depends only on the input."""
         output = Path(self.root) / OUTPUT
-        packed = zlib.compress(file_set().SerializeToString(deterministic=True), 9)
+        files = file_set(compile_own(Path(self.root) / OWN_DIRECTORY))
+        packed = zlib.compress(files.SerializeToString(deterministic=True), 9)
         if not output.exists() or output.read_bytes() != packed:
             output.write_bytes(packed)
 

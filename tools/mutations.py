@@ -37,6 +37,8 @@ XDS_CLIENT = "tests/spec/test_xds_client.py"
 OVERRIDE_HOST = "tests/spec/test_a75_override_host.py"
 # Most bugs need a rare situation: one of these seeds has it.
 SEEDS = (1, 2, 5, 15)
+# Changes of routes in whose middle all control planes are lost.
+OUTAGE_SEEDS = (1, 12, 13, 25)
 
 PRIORITY = (
     Mutation(
@@ -116,8 +118,8 @@ PICK_FIRST = (
     ),
     Mutation(
         "pick-first-does-not-shuffle",
-        "lb/policies/pick_first/policy.py",
-        "            self._helper.context.random.shuffle(endpoints)\n",
+        "lb/policies/pick_first/shuffling.py",
+        "    random.shuffle(shuffled)\n",
         "",
         "A62-21",
         tests=("tests/spec/test_a62.py",),
@@ -161,13 +163,13 @@ POLICIES = (
         "outlier-cap-counts-only-new-ejections",
         "lb/policies/outlier_detection/algorithms.py",
         "PERCENT_MAX * len(ejected) >= rules.max_ejection_percent",
-        "PERCENT_MAX * len(reasons) >= rules.max_ejection_percent",
+        "PERCENT_MAX * len(found) >= rules.max_ejection_percent",
         "OD-08",
         tests=("tests/spec/test_outlier_detection.py",),
     ),
     Mutation(
         "cluster-breaker-slot-is-not-freed",
-        "xds/lb/cluster_impl/policy.py",
+        "xds/lb/cluster_impl/call_counters.py",
         "        self._counter.end_call()\n",
         "",
         "A32-07",
@@ -192,8 +194,8 @@ POLICIES = (
     Mutation(
         "session-leaves-a-draining-host",
         "xds/lb/override_host/policy.py",
-        "self.hosts.replace(endpoints if HealthStatus.DRAINING in self.usable else active)",
-        "self.hosts.replace(active)",
+        "endpoints if HealthStatus.DRAINING in self.usable else active",
+        "active",
         "A75-31",
         tests=(OVERRIDE_HOST,),
     ),
@@ -269,7 +271,7 @@ XDS = (
     ),
     Mutation(
         "missing-resource-timer-not-started-on-new-stream",
-        "xds/client/connection.py",
+        "xds/client/resource_timers.py",
         "            wait.timer.cancel()\n        self._waits = {}\n",
         "            wait.timer.cancel()\n",
         "A57-08",
@@ -286,10 +288,26 @@ XDS = (
     Mutation(
         "ack-has-the-version-of-another-type",
         "xds/client/ads.py",
-        "            self._versions[type_url] = version\n        return",
-        "            self._versions = dict.fromkeys(self._names, version)\n        return",
+        "            self._versions[answer.type_url] = answer.version\n        return",
+        "            self._versions = dict.fromkeys(self._names, answer.version)\n        return",
         "A27-07",
         tests=(XDS_CLIENT,),
+    ),
+    Mutation(
+        "delta-keeps-the-version-of-another-server",
+        "xds/client/connection.py",
+        "return self._caches[type_url].bytes_of(name) == entry.serialized",
+        "return True",
+        "DX-08",
+        tests=("tests/spec/test_xds_delta.py",),
+    ),
+    Mutation(
+        "delta-removes-endpoints-in-use",
+        "controlplane/delta.py",
+        "gone = new_names | had.keys() if is_full_state else new_names - initial.keys()",
+        "gone = new_names | had.keys()",
+        "DX-11",
+        tests=("tests/unit/controlplane/test_delta.py",),
     ),
     Mutation(
         "nonce-survives-its-stream",
@@ -314,6 +332,54 @@ XDS = (
         "keep = len(self.used)",
         "A71-06",
         tests=(XDS_CLIENT,),
+    ),
+    Mutation(
+        "unreachable-control-plane-is-an-error-of-the-resource",
+        "xds/client/connection.py",
+        "        self.status = NoAnswer(\n",
+        "        self.status = Status(\n",
+        "HOLD-01",
+        seeds=OUTAGE_SEEDS,
+    ),
+    Mutation(
+        "silent-stream-means-does-not-exist",
+        "xds/client/connection.py",
+        "is_silent=not self._stream.has_answered",
+        "is_silent=False",
+        "HOLD-09",
+        seeds=OUTAGE_SEEDS,
+    ),
+    Mutation(
+        "host-of-a-quiet-server-is-not-probed",
+        "xds/client/resource_timers.py",
+        "        if self._stream.has_answered and self.messages == wait.messages_before:\n",
+        "        if self._timeout_s < 0:\n",
+        "HOLD-09",
+        seeds=OUTAGE_SEEDS,
+    ),
+    Mutation(
+        "clusters-of-held-routes-stop-changing",
+        "xds/config/dependencies.py",
+        "clusters[name] = found if isinstance(found, tuple) else config.clusters[name]",
+        "clusters[name] = config.clusters[name]",
+        "HOLD-02",
+        tests=("tests/spec/test_d50_held_config.py",),
+    ),
+    Mutation(
+        "saved-resource-ends-the-fallback",
+        "xds/client/cache.py",
+        "        is_received = self.has_resource and self.saved_s is None\n",
+        "        is_received = self.has_resource\n",
+        "CACHE-03",
+        tests=("tests/unit/xds/client/test_last_good.py",),
+    ),
+    Mutation(
+        "config-in-progress-is-saved",
+        "xds/client/last_good.py",
+        "        if not all(entry.is_settled for entry in entries):\n",
+        "        if not any(entry.is_settled for entry in entries):\n",
+        "CACHE-01",
+        tests=("tests/unit/xds/client/test_last_good.py",),
     ),
     Mutation(
         "load-report-repeats-errors",
@@ -605,6 +671,46 @@ METRICS = (
         "        self._owner.on_failure(self)\n",
         "A78-02",
         tests=("tests/spec/test_a78_metrics.py",),
+    ),
+    Mutation(
+        "closed-connections-are-counted-as-open",
+        "channel/subchannel_metrics.py",
+        "SUBCHANNEL_OPEN_CONNECTIONS, self._target, labels, value=-1)",
+        "SUBCHANNEL_OPEN_CONNECTIONS, self._target, labels, value=0)",
+        "A94-04",
+        tests=("tests/unit/channel/test_subchannel_metrics.py",),
+    ),
+    Mutation(
+        "last-reason-of-a-disconnection-is-used",
+        "transport/client.py",
+        "if self.unusable_cause is None:",
+        "if cause is not None:",
+        "A94-03",
+        tests=("tests/unit/transport/test_client.py",),
+    ),
+    Mutation(
+        "transparent-retries-are-counted-as-retries",
+        "channel/measured_call.py",
+        "others = attempts - 1 - transparent",
+        "others = attempts - 1",
+        "A96-02",
+        tests=("tests/unit/channel/test_measured_call.py",),
+    ),
+    Mutation(
+        "outliers-beyond-the-limit-are-not-counted",
+        "lb/policies/outlier_detection/algorithms.py",
+        "found.append(Detection(outlier, Unenforced.MAX_EJECTION_OVERFLOW))",
+        "break",
+        "A91-02",
+        tests=("tests/unit/lb/policies/outlier_detection/test_algorithms.py",),
+    ),
+    Mutation(
+        "slow-start-does-not-begin",
+        "lb/policies/weighted_round_robin/policy.py",
+        "        self._ready_since_s = now_s\n",
+        "",
+        "A100-02",
+        tests=("tests/spec/test_a100_slow_start.py",),
     ),
 )
 

@@ -52,7 +52,7 @@ UNCHECKED_DOCUMENTS = ("CHANGELOG.md",)
 # Entry points, loggers and channel options are not modules.
 NOT_MODULES = re.compile(
     r"proxyless\.(http_filters|lb_policies|resolvers|subchannel|my_policy|certificates"
-    r"|dns_refresh_interval_ms|serial_connection_attempts|xds_shared_stream)"
+    r"|dns_refresh_interval_ms|serial_connection_attempts|xds_shared_stream|config_cache|flight_recorder|flight_recorder_directory)"
 )
 
 
@@ -269,7 +269,8 @@ def check_citations(
 
 def is_module(cited: str, sources: Mapping[str, str]) -> bool:
     """Whether a dotted name is that of a module, or of a name that occurs in one."""
-    if NOT_MODULES.fullmatch(cited):
+    # Names of metrics, span attributes and options are texts in a module.
+    if NOT_MODULES.fullmatch(cited) or any(f'"{cited}"' in each for each in sources.values()):
         return True
     parts = cited.removeprefix("proxyless.").split(".")
     for count in range(len(parts), -1, -1):

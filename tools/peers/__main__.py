@@ -13,6 +13,7 @@ from tools.peers.connect import ConnectSuite
 from tools.peers.gapic import GapicSuite
 from tools.peers.h2spec import H2specSuite
 from tools.peers.interop import InteropSuite
+from tools.peers.istio import IstioSuite
 from tools.peers.outcomes import BrokenSuiteError, Outcomes, judge
 from tools.peers.page import OURS, make_page
 
@@ -24,7 +25,13 @@ if TYPE_CHECKING:
     from tools.peers.suite import Suite
 
 PAGE: Final = ROOT / "docs" / "peers.md"
-SUITES: Final[Sequence[Suite]] = (ConnectSuite(), H2specSuite(), InteropSuite(), GapicSuite())
+SUITES: Final[Sequence[Suite]] = (
+    ConnectSuite(),
+    H2specSuite(),
+    InteropSuite(),
+    GapicSuite(),
+    IstioSuite(),
+)
 
 
 def main() -> int:

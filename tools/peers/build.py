@@ -35,6 +35,23 @@ def install_go_command(package: str, version: str, name: str) -> Path:
     return binary
 
 
+def build_go_program(source: Path, name: str) -> Path:
+    """Build a program of this repository; Go rebuilds only what has changed."""
+    binary = BUILD / "bin" / name
+    print(f"peers: go build {source.relative_to(ROOT)}", flush=True)
+    _run([_find_go(), "build", "-C", str(source), "-o", str(binary), "."])
+    return binary
+
+
+def read_go_version(source: Path, module: str) -> str:
+    """The version of a module that a program's go.mod requires."""
+    for line in (source / "go.mod").read_text().splitlines():
+        match line.split():
+            case [name, version, *_] if name == module:
+                return version
+    raise ValueError(f"{source}/go.mod does not require {module}")
+
+
 def find_go_module(module: str, version: str) -> Path:
     """The directory of a module's sources, downloaded if necessary."""
     found = json.loads(_run([_find_go(), "mod", "download", "-json", f"{module}@{version}"]))

@@ -147,7 +147,10 @@ def test_links_are_resolved_from_the_document() -> None:
 
 
 def missing_citations(text: str) -> list[str]:
-    sources = {"src/proxyless/xds/view/__init__.py": "", "src/proxyless/lb/api.py": "class Helper:"}
+    sources = {
+        "src/proxyless/xds/view/__init__.py": "",
+        "src/proxyless/lb/api.py": 'class Helper:\n    label = "proxyless.cluster"\n',
+    }
     found = check_citations(DOCUMENT, text, sources, {"docs/spec"}.__contains__)
     return [problem.what for problem in found]
 
@@ -155,6 +158,8 @@ def missing_citations(text: str) -> list[str]:
 def test_cited_files_and_modules_that_exist_are_accepted() -> None:
     cited = "`docs/spec/`, `lb/api.py`, `xds.view`, `proxyless.lb.api.Helper`, `lb.api.Helper`"
     assert missing_citations(f"{cited}, `proxyless.lb_policies`, `channel.explain`") == []
+    # The name of a metric, an attribute or an option.
+    assert missing_citations("`proxyless.cluster`") == []
     assert missing_citations("```\n`lb/gone.py`\n```") == []
 
 

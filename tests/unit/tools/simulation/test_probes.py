@@ -1,7 +1,7 @@
 """Unit tests of tools.simulation.probes."""
 
 from proxyless.base import Endpoint, IpAddress, State, Status, StatusCode
-from proxyless.controlplane.ads import Nack
+from proxyless.controlplane.answers import Nack
 from proxyless.sim.journal import Journal
 from tools.simulation.options import Options
 from tools.simulation.plans import ClusterPlan, MeshPlan
