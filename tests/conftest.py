@@ -8,7 +8,8 @@ import asyncio
 import inspect
 import os
 import signal
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from hypothesis import settings
@@ -49,6 +50,15 @@ async def no_task_left() -> AsyncIterator[None]:
     await asyncio.gather(*of_grpcio, return_exceptions=True)
     left = started - of_grpcio
     assert not left, f"tasks still running after the test: {sorted(map(repr, left))}"
+
+
+@pytest.fixture(autouse=True)
+def no_recorder_left() -> Iterator[None]:
+    """Stop the flight recorder of the process, which the admin services start."""
+    yield
+    assembly = sys.modules.get("proxyless.assembly")
+    if assembly is not None:
+        assembly.stop_observing()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -15,6 +15,7 @@ import yaml
 from proxyless.assembly import Registries
 from proxyless.base import Status, ValidationErrors
 from proxyless.controlplane.documents import parse_documents
+from proxyless.controlplane.short_form import is_short_form
 from proxyless.entry_points import FILTERS, POLICIES, RESOLVERS
 from proxyless.observe import LintContext, Severity, lint_message
 from proxyless.xds.bootstrap import load_bootstrap
@@ -54,6 +55,8 @@ def _check_documents(documents: list[Any], text: str, *, is_json: bool) -> str:
 def _is_resources(document: Any) -> bool:  # noqa: ANN401 - any YAML value
     if isinstance(document, list):
         return any(map(_is_resources, document))
+    if is_short_form(document):
+        return True
     return isinstance(document, dict) and ("@type" in document or "resources" in document)
 
 

@@ -104,8 +104,13 @@ class CaseWorld:
         try:
             await self.make_rpc(channel, **settings)
         except grpc.aio.AioRpcError as error:
-            return str(error.details())
+            return without_command(str(error.details()))
         raise AssertionError("the RPC succeeded")
+
+
+def without_command(text: str) -> str:
+    """The text without the command that follows it while the channel has never been READY."""
+    return text.removesuffix(f"; see: proxyless explain {UNARY[1:]} --target {TARGET}")
 
 
 def run_case(case: Case) -> Outcome:

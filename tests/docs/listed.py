@@ -21,6 +21,8 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/howto/write-a-policy.md", "backoff of 10.0.0.1:80 is not reset"): (
         "tests/unit/testing/test_check_policy.py compares it"
     ),
+    ("docs/first-hour.md", "$ python3 -m venv"): "tests/e2e/test_first_hour.py runs its commands",
+    ("docs/first-hour.md", "# a typo in client.py"): "tests/e2e/test_first_hour.py makes them",
     ("docs/style.md", 'good  listener "orders"'): "texts of both kinds, to show the style",
 }
 
@@ -41,7 +43,14 @@ def _checked(pattern: str, reason: str) -> Checked:
 CHECKED: tuple[Checked, ...] = (
     _checked(r"make (test|check|demo|conformance|sim|env)\b", "minutes: .ci/run runs it"),
     _checked(r"make (bench|bench-xds|bench-scale|fuzz)\b", "minutes: its script has tests"),
-    _checked(r"(\S*python) (-m )?bench[./](rpc|scale)\b", "minutes: tests/bench tests it"),
+    _checked(
+        r"(\S*python) (-m )?bench[./](rpc|scale|serve_clients|soak|delta)\b",
+        "minutes: tests/bench tests it",
+    ),
+    _checked(
+        r"(\S*python) bench/(observed|slow_backend)\.py\b",
+        "a minute: docs/performance.md has its results",
+    ),
     _checked(r"(\S*python) -m tools\.simulation --seeds\b", "minutes: .ci/run runs 120 seeds"),
     _checked(
         r"(\S*python) -m tools\.simulation --seed \d+ --", "seconds: tests/unit/tools tests it"

@@ -20,6 +20,8 @@ class H2Server:
     settings: dict[SettingCodes, int] = field(default_factory=dict)
     requests: int = 0
     open_max: int = 0
+    # Of each request.
+    headers: list[dict[bytes, bytes]] = field(default_factory=list)
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         http = H2Connection(H2Configuration(client_side=False))
@@ -38,6 +40,7 @@ class H2Server:
         for event in http.receive_data(data):
             if isinstance(event, RequestReceived):
                 self.requests += 1
+                self.headers.append(dict(event.headers))
                 self.open_max = max(self.open_max, http.open_inbound_streams)
             elif isinstance(event, DataReceived):
                 http.acknowledge_received_data(event.flow_controlled_length, event.stream_id)

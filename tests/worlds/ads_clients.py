@@ -1,6 +1,6 @@
-"""ADS client for tests of an `AdsStream`. It keeps the resources that it accepts."""
+"""ADS clients for tests of an `AdsStream` and a `DeltaAdsStream`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from proxyless.controlplane import (
     CLUSTER,
@@ -15,6 +15,7 @@ from proxyless.controlplane import (
     route,
     route_config,
 )
+from proxyless.controlplane.delta import DeltaAdsStream
 from proxyless.controlplane.subscription import FULL_STATE_TYPES
 from proxyless.protos import Proto, message_class
 
@@ -61,7 +62,7 @@ def names_of(response: Proto) -> list[str]:
 
 
 class AdsClient:
-    """A client that answers responses when the test calls `ack` or `nack`."""
+    """A client that answers when the test calls `ack` or `nack`, and keeps what it accepts."""
 
     def __init__(self, **options: object) -> None:
         self.stream = AdsStream(**options)  # type: ignore[arg-type]
@@ -131,3 +132,71 @@ class AdsClient:
     def _receive(self, responses: list[Proto]) -> list[str]:
         self.inbox += responses
         return show(responses)
+
+
+def delta_request(
+    type_url: str, added: Iterable[str] = (), removed: Iterable[str] = (), *, nonce: str = ""
+) -> Proto:
+    result = message_class("envoy.service.discovery.v3.DeltaDiscoveryRequest")(
+        type_url=type_url,
+        resource_names_subscribe=added,
+        resource_names_unsubscribe=removed,
+        response_nonce=nonce,
+    )
+    result.node.id = "node-1"
+    return result
+
+
+class DeltaClient:
+    """A client of the incremental variant, which answers when the test calls `ack` or `nack`."""
+
+    def __init__(self, **options: object) -> None:
+        self.stream = DeltaAdsStream(**options)  # type: ignore[arg-type]
+        # Responses that are not answered yet.
+        self.inbox: list[Proto] = []
+
+    def subscribe(
+        self, type_url: str, *names: str, versions: Mapping[str, str] | None = None
+    ) -> list[str]:
+        """Subscribe to more names; returns the responses as `CDS 1: a -removed`."""
+        message = delta_request(type_url, names)
+        message.initial_resource_versions.update(versions or {})
+        return self.receive(self.stream.on_request(message))
+
+    def unsubscribe(self, type_url: str, *names: str) -> list[str]:
+        return self.receive(self.stream.on_request(delta_request(type_url, (), names)))
+
+    def publish(self, snapshot: Snapshot) -> list[str]:
+        return self.receive(self.stream.on_snapshot(snapshot))
+
+    def ack_all(self) -> list[str]:
+        """Accept all responses until there are no more."""
+        shown: list[str] = []
+        while self.inbox:
+            response = self.inbox.pop(0)
+            answer = delta_request(response.type_url, nonce=response.nonce)
+            shown += self.receive(self.stream.on_request(answer))
+        return shown
+
+    def nack(self, text: str) -> list[str]:
+        """Reject the oldest response."""
+        response = self.inbox.pop(0)
+        answer = delta_request(response.type_url, nonce=response.nonce)
+        answer.error_detail.code, answer.error_detail.message = 3, text
+        return self.receive(self.stream.on_request(answer))
+
+    def receive(self, responses: list[Proto]) -> list[str]:
+        self.inbox += responses
+        return [
+            f"{SHORT[response.type_url]} {response.system_version_info}: "
+            f"{' '.join([*sorted(_delta_names(response)), *_removed_names(response)])}".rstrip()
+            for response in responses
+        ]
+
+
+def _delta_names(response: Proto) -> list[str]:
+    return [resource.name for resource in response.resources]
+
+
+def _removed_names(response: Proto) -> list[str]:
+    return [f"-{name}" for name in response.removed_resources]

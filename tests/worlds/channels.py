@@ -133,6 +133,9 @@ class FakeTransport:
 class ConnectedSubchannel:
     """Subchannel with a connection, as far as a call uses it."""
 
+    address = IpAddress("127.0.0.1", 80)
+    attributes = EMPTY_ATTRIBUTES
+
     def __init__(self) -> None:
         self.transport: FakeTransport | None = FakeTransport()
 
@@ -140,8 +143,11 @@ class ConnectedSubchannel:
 class EmptyPool:
     """Pool of a channel whose policy creates no subchannels."""
 
-    def held_connections(self) -> list[object]:
+    def connections_of(self, owner: object) -> list[object]:
         return []
+
+    async def wait_released(self, owner: object) -> None:
+        return
 
 
 class RecordingPicker(Picker):

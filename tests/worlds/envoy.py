@@ -13,7 +13,7 @@ from proxyless.controlplane import ControlPlane
 from tests.worlds.transports import PATIENCE_S, until
 
 
-def envoy_config(control_plane: ControlPlane) -> dict[str, Any]:
+def envoy_config(control_plane: ControlPlane, api_type: str = "GRPC") -> dict[str, Any]:
     """Return a bootstrap that only has the address of the control plane."""
     ads = {"ads": {}, "resource_api_version": "V3"}
     host, _, port = control_plane.address.rpartition(":")
@@ -32,7 +32,7 @@ def envoy_config(control_plane: ControlPlane) -> dict[str, Any]:
         },
     }
     ads_config = {
-        "api_type": "GRPC",
+        "api_type": api_type,
         "transport_api_version": "V3",
         "grpc_services": [{"envoy_grpc": {"cluster_name": "control-plane"}}],
     }
@@ -74,10 +74,10 @@ class Envoy:
 
 @asynccontextmanager
 async def running_envoy(
-    binary: Path, control_plane: ControlPlane, directory: Path
+    binary: Path, control_plane: ControlPlane, directory: Path, api_type: str = "GRPC"
 ) -> AsyncIterator[Envoy]:
     config, admin = directory / "envoy.json", directory / "admin"
-    config.write_text(json.dumps(envoy_config(control_plane)))
+    config.write_text(json.dumps(envoy_config(control_plane, api_type)))
     options = ["--admin-address-path", str(admin), "--disable-hot-restart", "--concurrency", "1"]
     with (directory / "envoy.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(

@@ -12,7 +12,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from proxyless.assembly import Registries
-from proxyless.base import OK, Address, Metadata, State, Status, StatusCode, parse_address
+from proxyless.base import (
+    EMPTY_ATTRIBUTES,
+    OK,
+    Address,
+    Attributes,
+    Metadata,
+    State,
+    Status,
+    StatusCode,
+    parse_address,
+)
 from proxyless.channel import Call, Channel, ChannelOptions, LoopStack, SubchannelPool
 from proxyless.lb import PolicyRegistry
 from proxyless.resolver import ResolverRegistry
@@ -24,8 +34,9 @@ from proxyless.runtime import (
     Work,
     seeded_random,
 )
-from proxyless.xds.config.dependencies import ConfigTarget
+from proxyless.xds.config.plan import ConfigTarget
 from proxyless.xds.resolver import XdsResolver, XdsTools
+from proxyless.xds.resolver_options import read_resolver_options
 from tests.worlds.channels import CallObserver, FakeStream, FakeTransport
 from tests.worlds.xds_dependencies import TYPES, FakeDns, FakeType, Watches, set_resource
 from tests.worlds.xds_messages import BOOTSTRAP
@@ -35,6 +46,8 @@ if TYPE_CHECKING:
     from proxyless.channel.subchannel_options import SubchannelOptions
     from proxyless.lb import Helper, Update
     from proxyless.lb.api import Cancel, StateListener
+    from proxyless.lb.connection_limit import ConnectionLimit
+    from proxyless.metrics import Metrics
     from proxyless.resolver import Resolver, ResolverContext, ResolverListener, Target
 
 PATH = "/pkg.Service/Method"
@@ -113,6 +126,11 @@ class BackendHandle:
         self.options = options
         self._listeners: list[StateListener] = []
         self.is_released = False
+        # Attributes that its metrics have labels of.
+        self.measured = EMPTY_ATTRIBUTES
+        # Set by the channel.
+        self.attributes = EMPTY_ATTRIBUTES
+        self.connection_limit: ConnectionLimit | None = None
         backend.handles.append(self)
 
     @property
@@ -139,6 +157,9 @@ class BackendHandle:
 
     def watch_load_reports(self, interval_s: float, listener: Any) -> Cancel:  # noqa: ANN401
         return lambda: None
+
+    def measure(self, metrics: Metrics, attributes: Attributes) -> None:
+        self.measured = attributes
 
     def request_connection(self) -> None:
         self._world.clock.call_later(0, self._connect)
@@ -173,12 +194,20 @@ class BackendPool:
         self._world = world
 
     def acquire(
-        self, address: Address, options: SubchannelOptions, health: object, holder: object
+        self,
+        address: Address,
+        options: SubchannelOptions,
+        health: object,
+        holder: object,
+        owner: object = None,
     ) -> BackendHandle:
         return BackendHandle(self._world, self._world.backend(str(address)), options)
 
-    def held_connections(self) -> list[object]:
+    def connections_of(self, owner: object) -> list[object]:
         return []
+
+    async def wait_released(self, owner: object) -> None:
+        return
 
 
 class FakeXdsClient:
@@ -207,9 +236,9 @@ class MeshResolverFactory:
             cast("Any", None), lambda _: None, TYPES, world.registries.filters, world.dns
         )
         client = cast("Any", FakeXdsClient(world))
-        self.resolver = XdsResolver(
-            ConfigTarget(SERVICE, SERVICE, NODE), client, listener, context, tools
-        )
+        options = read_resolver_options(context.options, world.bootstrap)
+        target_ = ConfigTarget(SERVICE, SERVICE, NODE)
+        self.resolver = XdsResolver(target_, client, listener, context, tools, options)
         return self.resolver
 
     def default_authority(self, target: Target) -> str:

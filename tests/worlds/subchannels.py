@@ -26,6 +26,8 @@ FAILURE, SHUTDOWN = State.TRANSIENT_FAILURE, State.SHUTDOWN
 ADDRESS = "10.0.0.1:80"
 DEFAULT_OPTIONS = SubchannelOptions()
 
+NO_SETTINGS = settings()
+
 # More turns of the loop than any test needs to settle.
 _TURNS = 20
 _BUFFER = ReadBuffer()
@@ -54,11 +56,11 @@ class Attempt:
         self._on_unusable = on_unusable
         self.outcome: asyncio.Future[ClientTransport | Status] = world.loop.create_future()
 
-    def succeed(self) -> ClientTransport:
-        """Complete the handshake, with SETTINGS received."""
+    def succeed(self, first_bytes: bytes = NO_SETTINGS) -> ClientTransport:
+        """Complete the handshake, with the peer's SETTINGS received."""
         transport = ClientTransport(self._world.transport_tools, self.options, self._on_unusable)
         transport.connection_made(FakeSocket(transport))
-        feed(transport, settings())
+        feed(transport, first_bytes)
         self.outcome.set_result(transport)
         return transport
 

@@ -17,12 +17,13 @@ from proxyless.protos import Proto, message_class
 from proxyless.runtime import VirtualClock, seeded_random
 from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, Node, ServerConfig
 from proxyless.xds.client import DecodeContext, Decoded, Tools, XdsClient, XdsClientOptions
-from proxyless.xds.client.codec import ADS_PATH, LRS_PATH
+from proxyless.xds.client.codec import ADS_PATH, DELTA_PATH, LRS_PATH
 from proxyless.xds.error_texts import name_resource, name_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from proxyless.xds.client.last_good import LastGood
     from proxyless.xds.client.transport import StreamListener
 
 GONE = Status(StatusCode.UNAVAILABLE, "connection refused")
@@ -30,8 +31,17 @@ WRAPPER_URL = "type.googleapis.com/envoy.service.discovery.v3.Resource"
 
 DiscoveryRequest = message_class("envoy.service.discovery.v3.DiscoveryRequest")
 DiscoveryResponse = message_class("envoy.service.discovery.v3.DiscoveryResponse")
+DeltaRequest = message_class("envoy.service.discovery.v3.DeltaDiscoveryRequest")
+DeltaResponse = message_class("envoy.service.discovery.v3.DeltaDiscoveryResponse")
 LoadStatsRequest = message_class("envoy.service.load_stats.v3.LoadStatsRequest")
 LoadStatsResponse = message_class("envoy.service.load_stats.v3.LoadStatsResponse")
+
+
+_REQUESTS = {
+    ADS_PATH: DiscoveryRequest,
+    DELTA_PATH: DeltaRequest,
+    LRS_PATH: LoadStatsRequest,
+}
 
 
 class TextType:
@@ -106,8 +116,9 @@ class FakeXdsStream:
         self.is_connected = False
         self.reads = 0
         self.is_open = True
-        # Whether the server reads.
+        # Whether the server reads, and whether its host answers.
         self.is_writable = True
+        self.is_alive = True
         # Messages that the client has not requested; the end is delivered after them.
         self._unread: list[bytes] = []
         self._end: Status | None = None
@@ -117,6 +128,10 @@ class FakeXdsStream:
     def send(self, message: bytes) -> None:
         if self.is_open:
             self.sent.append(message)
+
+    def probe(self, on_answer: Callable[[], None]) -> None:
+        if self.is_alive:
+            on_answer()
 
     def read_next(self) -> None:
         if self.is_open:
@@ -168,8 +183,7 @@ class FakeXdsStream:
     def take_requests(self) -> list[Proto]:
         """Take the decoded requests of the client."""
         sent, self.sent = self.sent, []
-        kind = LoadStatsRequest if self.path == LRS_PATH else DiscoveryRequest
-        return [kind.FromString(message) for message in sent]
+        return [_REQUESTS[self.path].FromString(message) for message in sent]
 
 
 class FakeXdsTransport:
@@ -199,6 +213,9 @@ class FakeXdsTransport:
         if self.on_failure is not None and self.failure is not None and not self.is_closed:
             self.on_failure(self.failure)
 
+    def retry_in_s(self) -> float | None:
+        return None
+
     def close(self) -> None:
         self.is_closed = True
         for stream in self.streams:
@@ -219,7 +236,7 @@ class FakeXdsServer:
     @property
     def ads(self) -> FakeXdsStream:
         """The latest ADS stream."""
-        return [stream for stream in self.streams if stream.path == ADS_PATH][-1]
+        return [stream for stream in self.streams if stream.path != LRS_PATH][-1]
 
     @property
     def lrs(self) -> FakeXdsStream:
@@ -256,6 +273,24 @@ class FakeXdsServer:
         self.ads.send_to_client(
             self.response(resource_type, resources, version, nonce, wrapped=wrapped)
         )
+        self.clock.advance(0)
+
+    def respond_delta(
+        self,
+        resource_type: TextType,
+        *resources: tuple[str, str, bytes],
+        removed: Iterable[str] = (),
+        nonce: str = "n",
+    ) -> None:
+        """Send an incremental response with names, versions and bytes, and process it."""
+        message = DeltaResponse(
+            type_url=resource_type.type_url, nonce=nonce, removed_resources=removed
+        )
+        for name, version, serialized in resources:
+            added = message.resources.add(name=name, version=version)
+            added.resource.type_url = resource_type.type_url
+            added.resource.value = serialized
+        self.ads.send_to_client(message.SerializeToString())
         self.clock.advance(0)
 
     def response(
@@ -326,6 +361,7 @@ class XdsClientWorld:
         has_data_error_handling: bool = False,
         resources_max: int = 100_000,
         metrics: Metrics = NO_METRICS,
+        make_last_good: Callable[[VirtualClock], LastGood] | None = None,
     ) -> None:
         self.clock = VirtualClock(1000.0)
         self.transports = FakeXdsTransports(self.clock)
@@ -336,7 +372,10 @@ class XdsClientWorld:
         options = XdsClientOptions(
             has_data_error_handling=has_data_error_handling, resources_max=resources_max
         )
-        self.client = XdsClient(self.bootstrap, self.transports, self.tools, options, metrics)
+        last_good = None if make_last_good is None else make_last_good(self.clock)
+        self.client = XdsClient(
+            self.bootstrap, self.transports, self.tools, options, metrics, last_good=last_good
+        )
         self.listeners = TextType(LISTENER, is_full_state=True)
         self.routes = TextType(ROUTES)
 

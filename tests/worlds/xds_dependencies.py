@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from proxyless.base import EMPTY_ATTRIBUTES, OK, Endpoint, Status, parse_address
+from proxyless.metrics import NO_METRICS, Metrics
 from proxyless.resolver import ResolverContext, ResolverResult
 from proxyless.runtime import AsyncioNetwork, VirtualClock, seeded_random
-from proxyless.xds.config.dependencies import ConfigTarget
 from proxyless.xds.config.dependency_manager import (
     ManagerTools,
     ResourceTypes,
     XdsDependencyManager,
 )
+from proxyless.xds.config.plan import ConfigTarget
 from proxyless.xds.resources import Cluster, EndpointResource, Listener, RouteConfiguration
 
 if TYPE_CHECKING:
@@ -192,13 +193,21 @@ class ConfigWatcher:
 class DependencyWorld:
     """Dependency manager, its watches, its DNS resolvers and its clock."""
 
-    def __init__(self, authority: str = SERVICE) -> None:
+    def __init__(
+        self,
+        authority: str = SERVICE,
+        *,
+        holds_config: bool = True,
+        metrics: Metrics = NO_METRICS,
+    ) -> None:
         self.clock = VirtualClock()
         self.watches = Watches(self.clock)
         self.dns = FakeDns()
         self.watcher = ConfigWatcher()
         context = ResolverContext(AsyncioNetwork(), self.clock, seeded_random(1))
-        tools = ManagerTools(self.clock, self.watches.watch, TYPES, self.dns, context)
+        tools = ManagerTools(
+            self.clock, self.watches.watch, TYPES, self.dns, context, holds_config, metrics
+        )
         target = ConfigTarget(SERVICE, authority, "node-1")
         self.manager = XdsDependencyManager(target, self.watcher, tools)
 

@@ -58,9 +58,15 @@ def typed_struct(
     type_name: str, fields: Mapping[str, object] | None = None, *, form: str = "xds.type.v3"
 ) -> Proto:
     """An Any with a TypedStruct of this type."""
-    message = proto(f"{form}.TypedStruct", type_url=f"type.googleapis.com/{type_name}")
-    message.value.update(fields or {})
-    return any_of(message)
+    url = f"type.googleapis.com/{type_name}"
+    return any_of(proto(f"{form}.TypedStruct", type_url=url, value=struct(fields or {})))
+
+
+def struct(fields: Mapping[str, object]) -> Proto:
+    """A Struct with these fields."""
+    message = proto("google.protobuf.Struct")
+    message.update(fields)
+    return message
 
 
 def policies_of(*typed_configs: Proto) -> Proto:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
 import proxyless
+from tests.mesh_files import write_resources
 from tests.worlds.grpcio_peers import backends
 
 if TYPE_CHECKING:
@@ -23,6 +26,10 @@ async def given(names: dict[str, Any]) -> AsyncIterator[None]:
         for channel_to in (ours, grpcios):
             answers = await names["try_it"](channel_to, cart.address, web.address)
             assert answers == [b"cart", b"web"]
+        with TemporaryDirectory() as directory:
+            write_resources(Path(directory, "mesh.json"), names["shop"](cart.address, web.address))
+            async with names["mesh_from_files"](ours, directory) as channel:
+                assert await channel.unary_unary("/shop.Cart/Add")(b"", timeout=10) == b"cart"
 
 
 def ours(target: str, bootstrap: dict[str, Any]) -> Any:  # noqa: ANN401

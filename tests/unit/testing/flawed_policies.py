@@ -36,7 +36,7 @@ from proxyless.lb import (
 )
 from proxyless.lb.forwarding import ForwardingHelper, ForwardingSubchannel
 from proxyless.lb.policies.pick_first import PickFirstConfig, PickFirstPolicy
-from proxyless.runtime import Soon, system_random
+from proxyless.runtime import IDLE_TIMER, system_random
 from proxyless.testing import FakeSubchannel, Rule
 
 FAILURE: Final = State.TRANSIENT_FAILURE
@@ -609,12 +609,9 @@ class WakesUpAtTheEnd(PickFirstPolicy):
     """Does not cancel the connection that a pick before `close` has scheduled."""
 
     def close(self) -> None:
-        wake, self._deferred_exit_idle = (
-            self._deferred_exit_idle,
-            Soon(self._helper.context.clock, self.exit_idle),
-        )
+        wake, self._exit_idle_timer = self._exit_idle_timer, IDLE_TIMER
         super().close()
-        self._deferred_exit_idle = wake
+        self._exit_idle_timer = wake
 
 
 class WakesUpAfterTheEnd(Sound):
