@@ -13,14 +13,14 @@ SEEDS  ?= 20
 .DEFAULT_GOAL := help
 .PHONY: help env test check format lint types layers tidy fmt
 .PHONY: spec contracts e2e interop conformance docs bench bench-xds bench-scale fuzz fuzz-mesh
-.PHONY: sim mutants interleavings peers pythons coverage lock demo screenshots clean
+.PHONY: sim mutants interleavings peers istio pythons coverage lock demo first-hour screenshots clean
 
 help:  ## Show this list
 	@echo "make <target> [ARGS='...'] [PYTHON=...]"
 	@sed -n 's/^\([a-z0-9 -]*\):[^#]*## \(.*\)/  \1: \2/p' $(MAKEFILE_LIST)
 
 env: $(STAMP)  ## Make .venv with everything for development
-$(STAMP): pyproject.toml tools/bootstrap.py tools/hatch_build.py tools/constraints.txt
+$(STAMP): pyproject.toml tools/bootstrap.py tools/hatch_build.py tools/constraints.txt src/proxyless/protos/proxyless/live/v1/live.proto
 	@if [ -z "$(PYTHON)" ]; then echo "error: found no python3, wanted Python 3.11 or newer: make PYTHON=/path/to/it" >&2; exit 1; fi
 	@$(PYTHON) tools/bootstrap.py $(VENV)
 	@touch $@
@@ -55,8 +55,10 @@ spec contracts e2e interop: $(STAMP)  ## Run one suite of tests
 conformance: $(STAMP)  ## Rewrite docs/conformance.md from the tests; ARGS=--check only compares
 	@$(PY) -m tools.conformance $(ARGS)
 
-docs: $(STAMP)  ## Rewrite docs/api from the sources; ARGS=--check only compares
+docs: $(STAMP)  ## Rewrite docs/api, docs/grafana and the tables of metrics; ARGS=--check only compares
 	@$(PY) -m tools.api_reference $(ARGS)
+	@$(PY) -m tools.dashboard $(ARGS)
+	@$(PY) -m tools.metrics_page $(ARGS)
 
 bench: $(STAMP)  ## Measure RPCs against grpcio
 	@$(PY) bench/rpc.py $(ARGS)
@@ -88,6 +90,9 @@ interleavings: $(STAMP)  ## Run every order of events of two small scenarios, de
 peers: $(STAMP)  ## Run other projects' client suites with ours and grpcio; needs Go; ARGS='--only connect'
 	@$(PY) -m tools.peers $(ARGS)
 
+istio: $(STAMP)  ## Run the scenarios with Istio's generators, ours and grpcio; needs Go, 10 minutes at first
+	@$(PY) -m tools.peers --only istio
+
 pythons: $(STAMP)  ## Run unit, spec and e2e suites on every Python of this machine; ARGS=--list
 	@$(PY) -m tools.pythons $(ARGS)
 
@@ -99,6 +104,9 @@ lock: $(STAMP)  ## Rewrite tools/constraints.txt: the versions that make env ins
 
 demo: $(STAMP)  ## A mesh on this machine fails over under load; ARGS=--web for the page
 	@$(BIN)/proxyless demo $(ARGS)
+
+first-hour: $(STAMP)  ## A new user's first hour in a new environment; rewrites docs/first-hour.md
+	@$(PY) -m tools.first_hour $(ARGS)
 
 screenshots: $(STAMP)  ## Make the pictures of docs/demo.md; needs Chromium
 	@$(PY) -m tools.screenshots
