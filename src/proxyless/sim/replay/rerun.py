@@ -49,8 +49,14 @@ if TYPE_CHECKING:
 # Addresses that are not used in meshes (RFC 2544).
 _SUBNET: Final = "198.18"
 _CLIENT: Final = "client"
+# One way. The recording has the delays of its network, and it may have been a loopback.
+LATENCY_S: Final = 0.000_01
 # Time for the last decisions after the last event.
 GRACE_S: Final = 1.0
+# Time that a connection takes in the re-run and may not have taken in the recording.
+CONNECT_S: Final = 0.1
+# How often the connections are looked at during an RPC.
+SAMPLES: Final = 200
 # Of a re-run RPC. The config and the first connection take some milliseconds here.
 RPC_TIMEOUT_S: Final = 10.0
 
@@ -115,6 +121,7 @@ class _Rerun:
     def __init__(self, story: Story, seed: int) -> None:
         self._story = story
         self._world = world = World(seed, lines_kept=0, subnet=_SUBNET)
+        world.fabric.latency_s = LATENCY_S
         self._control = world.control_plane("control", Snapshot.of([], partial=True))
         # The recording has the order in which the parts of a change arrived.
         self._control.is_paced = False
@@ -152,13 +159,12 @@ class _Rerun:
         recorder = self._client.host.record_flight()
         for listener, target in self._story.targets.items():
             self._channels[target] = self._client.channel(f"xds:///{listener}")
-        start_s = self._world.now_s()
+        self._start_s = start_s = self._world.now_s()
         async with asyncio.TaskGroup() as group:
             for step in self._steps():
                 await pause(max(0.0, start_s + step.at_s - self._world.now_s()))
                 await self._execute(step, group)
             await pause(max(0.0, start_s + self._story.end_s + GRACE_S - self._world.now_s()))
-        self._start_s = start_s
         return list(recorder.dump_lines())
 
     def _steps(self) -> Iterator[Step]:
@@ -204,19 +210,31 @@ class _Rerun:
 
     async def _send(self, step: RpcStep) -> None:
         channel = self._channels[step.target]
-        possible = self._possible(channel, step)
         code = _OK
         call = channel.unary_unary(step.path)
+        sampling = asyncio.ensure_future(self._sample(channel, step))
         try:
             await call(b"", timeout=max(step.ended_s - step.at_s, 0.0) + RPC_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             code = error.code().name
-        # It may have waited for the connection.
-        possible |= self._possible(channel, step)
-        found = tuple(sorted(possible))
+        found = tuple(sorted(await sampling | self._possible(channel, step)))
         self._picks.append(
             PickComparison(step.at_s, step.path, step.cluster, step.address, found, step.code, code)
         )
+
+    async def _sample(self, channel: AioChannel, step: RpcStep) -> set[str]:
+        """The ready addresses while the RPC ran, until the recorded one is among them.
+
+        The recorded RPC may have waited for a connection, or have been sent again on another one
+        when its backend went away. The re-run has other delays, so it looks at the whole time.
+        """
+        possible = self._possible(channel, step)
+        until_s = self._start_s + step.ended_s + CONNECT_S
+        interval_s = max(step.ended_s - step.at_s, CONNECT_S) / SAMPLES
+        while step.address not in possible and self._world.now_s() < until_s:
+            await pause(interval_s)
+            possible |= self._possible(channel, step)
+        return possible
 
     def _possible(self, channel: AioChannel, step: RpcStep) -> set[str]:
         with suppress(RuntimeError):

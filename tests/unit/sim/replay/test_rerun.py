@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from proxyless.observe.flight import Entry, Recording, read_lines
-from proxyless.observe.flight.recording import RESOURCE_EVENT
+from proxyless.observe.flight.recording import RESOURCE_EVENT, RPC_EVENT
 from proxyless.sim.replay import ReplayReport, replay
 from tests.worlds.bad_days import bad_day
 
@@ -75,6 +75,26 @@ def test_replay_differs_when_a_backend_is_up_that_was_down(recording: Recording)
     ]
     report = replay(replace(recording, entries=tuple(kept)))
     assert not report.is_same
+
+
+def test_rpc_that_was_sent_again_after_its_backend_went_away_is_the_same(
+    recording: Recording,
+) -> None:
+    """Its first attempt is not recorded, and fails in the re-run before the failover."""
+    start = recording.entries[0].time
+    lost, failed_over = start + 8.001, start + 9.0
+    late = next(
+        each
+        for each in recording.entries
+        if each.event == RPC_EVENT and each.time > failed_over and each.fields["address"]
+    )
+    # 10 us before: the request is on its way.
+    early = {**late.fields, "took_s": late.time - lost + 0.000_01}
+    entries = [replace(each, fields=early) if each is late else each for each in recording.entries]
+    report = replay(replace(recording, entries=tuple(entries)))
+    (again,) = [each for each in report.picks if 8.0 < each.at_s < 8.01]
+    assert (again.code, again.replayed_code) == ("OK", "UNAVAILABLE")
+    assert report.is_same
 
 
 def test_recording_that_lost_its_start_is_compared_from_there(recording: Recording) -> None:
