@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from proxyless.protos import Proto
 
 METHOD = "/test.Shop/Buy"
+# Request of RPCs that wait for the connection of the mirror. Backends do not record it.
+WARM_UP = b"warm-up"
 
 
 class RecordingBackend:
@@ -26,6 +28,7 @@ class RecordingBackend:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self.is_reached = False
         self.requests: list[bytes] = []
         self.users: list[str] = []
         # Set by the test.
@@ -41,6 +44,9 @@ class RecordingBackend:
         return grpc.unary_unary_rpc_method_handler(self._answer)
 
     async def _answer(self, request: bytes, context: Any) -> bytes:  # noqa: ANN401
+        self.is_reached = True
+        if request == WARM_UP:
+            return self._name.encode()
         self.requests.append(request)
         self.users += [value for key, value in context.invocation_metadata() if key == "user"]
         try:
@@ -82,12 +88,10 @@ class MirroredShop:
         """Call until the mirror is connected."""
 
         async def call_until_copied() -> None:
-            while not self.copy.requests:
-                await self.call(b"first")
+            while not self.copy.is_reached:
+                await self.call(WARM_UP)
 
         await asyncio.wait_for(call_until_copied(), PATIENCE_S)
-        self.copy.requests.clear()
-        self.copy.users.clear()
 
 
 def mirrored_route() -> Proto:
