@@ -56,7 +56,7 @@ GRACE_S: Final = 1.0
 # Time that a connection takes in the re-run and may not have taken in the recording.
 CONNECT_S: Final = 0.1
 # How often the connections are looked at during an RPC.
-SAMPLES: Final = 200
+SAMPLES: Final = 50
 # Of a re-run RPC. The config and the first connection take some milliseconds here.
 RPC_TIMEOUT_S: Final = 10.0
 

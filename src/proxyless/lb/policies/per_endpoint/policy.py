@@ -72,7 +72,7 @@ class PerEndpointPolicy(ABC, Generic[C]):
         self._waiting: Update | None = None
         # Active during updates of children.
         self._hold: Final = Hold()
-        # From the last report: the state, the picker of READY endpoints, and its version of `ready`.
+        # From the last report: the state, the picker of READY endpoints and its version.
         self._state: State | None = None
         self._picker: Picker = QUEUE_PICKER
         self._picker_version = _NO_VERSION
