@@ -149,8 +149,8 @@ class PerEndpointPolicy(ABC, Generic[C]):
             return
         became_ready = before is not State.READY and child.state is State.READY
         picker = self._picker
-        is_extended = isinstance(picker, ExtendablePicker) and self._is_picker_one_behind()
-        if became_ready and is_extended:
+        is_one_behind = became_ready and self._is_picker_one_behind()
+        if is_one_behind and isinstance(picker, ExtendablePicker):
             picker.add(child)
             self._picker_version = self._endpoints.ready_version
             self._report(State.READY, picker)
