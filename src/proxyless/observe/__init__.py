@@ -2,6 +2,7 @@
 
 explain           explanation of an RPC, given a config
 explain_clusters  its clusters: leaves, priorities, endpoints, drops
+explain_tls       the TLS settings of a cluster
 explain_filters   the HTTP filters of its route
 explain_sessions  its session
 explain_lb        the result of a pick by the policies of a channel

@@ -14,6 +14,7 @@ from proxyless.base import quote
 from proxyless.base.explanation import Explanation
 from proxyless.base.texts import count
 from proxyless.observe.explain_lb import count_more, name_problems
+from proxyless.observe.explain_tls import explain_tls
 from proxyless.xds.error_texts import NO_ENDPOINT, name_cluster, name_endpoints
 from proxyless.xds.resources import (
     AggregateCluster,
@@ -90,6 +91,8 @@ def _explain_leaf(entry: ClusterConfig, kind: str, title: str) -> Explanation:
     ]
     if cluster.outlier_detection is not None:
         parts.append(Explanation("outlier_detection", "outlier detection is on"))
+    if cluster.tls is not None:
+        parts.append(explain_tls(cluster.tls))
     if endpoints is not None:
         parts += _explain_drops(endpoints)
         parts += _explain_priorities(endpoints)
