@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # Each command is a process that takes seconds to start on a busy machine.
-pytestmark = pytest.mark.timeout(180)
 
 TARGET = "xds:///shop"
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "proxyless", "demo")
 # The demo takes up to twenty seconds on a busy machine.
-pytestmark = pytest.mark.timeout(180)
 
 BACKENDS = 6
 PATIENCE_S = 60.0

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # Each command is a process that takes seconds to start on a busy machine.
-pytestmark = pytest.mark.timeout(180)
 
 
 def write(bootstrap: dict[str, Any], directory: Path) -> tuple[str, str]:

@@ -9,8 +9,6 @@ import signal
 import sys
 from contextlib import AsyncExitStack
 
-import pytest
-
 from tests.worlds.admin_servers import admin_port
 from tests.worlds.command_lines import run_command
 from tests.worlds.csds_processes import grpcio_admin
@@ -20,7 +18,6 @@ from tests.worlds.transports import PATIENCE_S
 from tests.worlds.watched_meshes import CLUSTER, TARGET, watched_mesh
 
 # Each command is a process that takes seconds to start on a busy machine.
-pytestmark = pytest.mark.timeout(180)
 
 INTERVAL = ("--interval", "100ms")
 

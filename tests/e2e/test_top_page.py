@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason=MISSING),
-    pytest.mark.timeout(180),
 ]
 
 PROXYLESS = (sys.executable, "-m", "proxyless")

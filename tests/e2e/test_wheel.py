@@ -37,7 +37,6 @@ ROOT = Path(__file__).parents[2]
 DESCRIPTORS = "proxyless/protos/descriptors.bin"
 
 # Building and two installs take 25 s, from an index nearby.
-pytestmark = pytest.mark.timeout(240)
 
 OURS = """
 import proxyless

@@ -146,7 +146,6 @@ async def test_rpcs_succeed_when_certificates_are_written_later(
 
 @pytest.mark.rerun("grpcio's servers end connections while files are read again on real time")
 @pytest.mark.spec("A29-20")
-@pytest.mark.timeout(60)
 async def test_rotation_under_load_fails_no_rpc(
     authority: CertificateAuthority, files: ProviderFiles
 ) -> None:

@@ -161,7 +161,6 @@ async def test_no_server_is_trusted_until_the_map_is_written(tmp_path: Path) -> 
 
 @pytest.mark.rerun("grpcio's servers end connections while files are read again on real time")
 @pytest.mark.spec("A87-13")
-@pytest.mark.timeout(60)
 async def test_rotation_of_a_trust_domain_fails_no_rpc(files: ProviderFiles) -> None:
     """The map has both authorities of the domain, servers get new certificates, one goes."""
     new = CertificateAuthority("new")

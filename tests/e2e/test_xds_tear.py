@@ -158,7 +158,6 @@ def in_use(channel: Any) -> dict[str, int]:  # noqa: ANN401
 
 
 @pytest.mark.spec("A31-44", "A31-32", "A74-20")
-@pytest.mark.timeout(120)
 async def test_a_thousand_flips_under_fifty_callers() -> None:
     async with backends("a", "b") as started:
         start = generation(*started, version=0)

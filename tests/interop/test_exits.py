@@ -20,7 +20,7 @@ import pytest
 
 EXITS = int(os.environ.get("PROXYLESS_EXITS", "10"))
 # Generous: an exit takes 0.2 s. A look-up hangs for an hour.
-EXIT_TIMEOUT_S = 20.0 + EXITS
+EXIT_TIMEOUT_S = 200.0 + EXITS
 
 HELPER = """
 import os, socket, sys, threading, time
@@ -128,7 +128,7 @@ def exit_many_times(scenario: str, loop: str, *targets: str) -> None:
     assert (done.stdout, done.stderr, done.returncode) == (f"{{0: {EXITS}}}\n", "", 0)
 
 
-pytestmark = pytest.mark.timeout(EXIT_TIMEOUT_S + 30)
+pytestmark = pytest.mark.timeout(EXIT_TIMEOUT_S + 100)
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])

@@ -22,7 +22,6 @@ STORIES = [tear_orders.run_story, priority_orders.run_story]
 
 
 # A small depth first, so that an obvious bug is reported within a second.
-@pytest.mark.timeout(240)
 @pytest.mark.spec(
     "A31-32",
     "A31-33",
@@ -40,7 +39,6 @@ def test_rpcs_see_no_part_of_overlapping_changes_in_every_order(depth: int, orde
     assert found.orders == orders
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.spec(
     "A56-26",
     "A56-29",
