@@ -11,9 +11,11 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import Event, Trace, ValidationError
+from proxyless.base.texts import count
 from proxyless.cli.output import JSON, print_lines
 from proxyless.cli.signals import call_on_termination
 from proxyless.controlplane import (
+    ENDPOINTS,
     ControlPlane,
     FileSource,
     ServiceOptions,
@@ -115,8 +117,15 @@ def _describe_address(address: str, output: str) -> str:
 
 
 def _describe(snapshot: Snapshot) -> str:
-    counts = [f"{len(snapshot.resources(url))} {type_name(url)}" for url in snapshot.types]
+    counts = [_count(snapshot, url) for url in snapshot.types]
     return f"version {snapshot.version}: {', '.join(counts) or 'nothing'}"
+
+
+def _count(snapshot: Snapshot, type_url: str) -> str:
+    noun = type_name(type_url)
+    # One resource has the endpoints of a cluster.
+    plural = noun if type_url == ENDPOINTS else ""
+    return count(len(snapshot.resources(type_url)), noun, plural)
 
 
 def _log_event(event: Event) -> None:

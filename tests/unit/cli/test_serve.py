@@ -51,7 +51,7 @@ def test_serve_takes_files_and_directories(
     (tmp_path / "b.yaml").write_text(GOOD.replace("name: a", "name: b"))
     paths = [str(tmp_path / "mesh"), str(tmp_path / "b.yaml")]
     assert main(["serve", *paths, "--once-check"]) == 0
-    assert capsys.readouterr().out == "version 1: 2 cluster\n"
+    assert capsys.readouterr().out == "version 1: 2 clusters\n"
 
 
 def test_serve_fails_before_listening_when_files_are_bad(
