@@ -44,17 +44,25 @@ async def test_work_is_done_at_once_when_no_thread_can_be_started(
     assert await done == 7
 
 
-def test_result_is_dropped_when_the_loop_is_closed() -> None:
-    go_on, is_over = threading.Event(), threading.Event()
+def test_result_is_dropped_when_the_loop_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    go_on, ended = threading.Event(), list[str]()
 
-    async def start() -> None:
+    async def start() -> threading.Thread:
+        loop = asyncio.get_running_loop()
+        running: asyncio.Future[threading.Thread] = loop.create_future()
+
         def work() -> None:
+            loop.call_soon_threadsafe(running.set_result, threading.current_thread())
             go_on.wait()
 
         offload = thread_offload("a name", "tests")
         offload(work, lambda _: pytest.fail("called"))
-        threading.Thread(target=is_over.set).start()
+        offload(lambda: ended.append("next"), lambda _: pytest.fail("called"))
+        return await running
 
-    asyncio.run(start())
+    thread = asyncio.run(start())
     go_on.set()
-    assert is_over.wait(10)
+    thread.join(20)
+    assert not thread.is_alive()
+    assert ended == ["next"]
+    assert caplog.messages == []
