@@ -117,9 +117,12 @@ class ChannelApi(Generic[UU, US, SU, SS]):
         Has no side effects: an idle channel stays idle, no pick is made, nothing is awaited. For an
         asyncio channel, call this on the channel's loop.
         """
-        explain, path = self.explainer, method if method.startswith("/") else f"/{method}"
+        explain = self.explainer
         if explain is None:
             raise RuntimeError("channel was created without a function that explains it")
+        if not isinstance(method, str):
+            raise TypeError(f"method is of type {type(method).__name__}, wanted str")
+        path = method if method.startswith("/") else f"/{method}"
         given = to_metadata(metadata)
         return self._with_core(
             lambda core: explain(core.view(), path, given + self._own_metadata(path, core))

@@ -66,6 +66,12 @@ def failed(core: Core) -> InactiveRpcError:
     return attach_rpc(error, cast("Call", FailedCall(core)), call_here)
 
 
+@pytest.mark.parametrize("method", [3, b"/s/m", None])
+def test_method_that_is_no_text_is_refused(method: Any) -> None:  # noqa: ANN401
+    with pytest.raises(TypeError, match=r"method is of type \w+, wanted str"):
+        Front(Core()).explain(method)
+
+
 def test_explain_and_lb_tree_read_the_view_of_the_core() -> None:
     front = Front(Core())
     assert front.explain("s/m", [("k", "v")]).text == "dns:///x /s/m {'k': 'v'}"
