@@ -131,8 +131,6 @@ class MirroredCall(Call):
 
     def __init__(self, channel: CallOwner, method: Method, mirror: ClusterMirror) -> None:
         super().__init__(channel, method, NULL_OBSERVER)
-        # The metadata of the original has those of its credentials.
-        self.credentials = None
         self.mirror: Final = mirror
 
     def send_copy(self, request: MirroredRequest) -> None:
@@ -143,6 +141,7 @@ class MirroredCall(Call):
         self._request.is_half_closed = True
         self._time = CallTime(self, self._channel.stack, self.mirror.timeout_s)
         self._info = PickInfo(request.path, request.metadata, self.mirror.attributes)
+        # The metadata of the original has those of its credentials.
         self.station = Station.PICK
         self._attempts_wanted = 1
         self._pick()
