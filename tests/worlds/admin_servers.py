@@ -1,7 +1,9 @@
-"""grpcio server with our admin services."""
+"""grpcio server with our admin services. As a process: until it gets a line."""
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -26,3 +28,13 @@ async def admin_port() -> AsyncIterator[str]:
         yield f"127.0.0.1:{port}"
     finally:
         await stop_server(server)
+
+
+async def _run() -> None:
+    async with admin_port() as address:
+        print(address, flush=True)  # noqa: T201
+        await asyncio.to_thread(sys.stdin.readline)
+
+
+if __name__ == "__main__":
+    asyncio.run(_run())
