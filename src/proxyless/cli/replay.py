@@ -71,7 +71,7 @@ def run(parsed: argparse.Namespace) -> int:
     check_rich(parsed)
     try:
         recording = read_recording(parsed.file)
-    except (OSError, UnicodeDecodeError, RecordingError) as error:
+    except (OSError, RecordingError) as error:
         return fail("replay", [f"{parsed.file}: {_reason(error)}"])
     report, reason = None, "--no-rerun was given"
     if not parsed.no_rerun:
@@ -90,12 +90,16 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def read_recording(path: Path) -> Recording:
-    """Read a file of bounded size. Raises OSError, UnicodeDecodeError or RecordingError."""
+    """Read a file of bounded size. Raises OSError or RecordingError."""
     with path.open("rb") as file:
         content = file.read(FILE_BYTES_MAX + 1)
     if len(content) > FILE_BYTES_MAX:
         raise RecordingError(f"has more than {FILE_BYTES_MAX} bytes")
-    return read_lines(content.decode().split("\n"))
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise RecordingError(f"is not UTF-8 at byte {error.start}") from None
+    return read_lines(text.split("\n"))
 
 
 def _reason(error: Exception) -> str:

@@ -73,7 +73,7 @@ def test_recording_without_resources_is_shown_and_not_re_run(
     ("content", "problem"),
     [
         (b"", "line 1: not JSON"),
-        (b"\xff", "utf-8"),
+        (b"\xff", "is not UTF-8 at byte 0"),
         (b'{"format": "proxyless.flight", "version": 9}', "version is 9, wanted 1"),
     ],
 )
