@@ -26,7 +26,7 @@ from time import monotonic  # noqa: TID251 - processes take real time
 from typing import TYPE_CHECKING, Final
 
 from tests.certificates import CertificateAuthority
-from tests.docs.run_page import free_port
+from tests.worlds.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -149,7 +149,7 @@ class Terminals:
     def __init__(self, directory: Path, programs: Path) -> None:
         self.directory = directory
         self.steps: list[Step] = []
-        self.ports = {port: free_port() for port in PORTS}
+        self.ports = {port: str(free_port()) for port in PORTS}
         left_out = ("PYTHON", "GRPC_XDS_BOOTSTRAP")
         inherited = {key: text for key, text in os.environ.items() if not key.startswith(left_out)}
         self._environ = {

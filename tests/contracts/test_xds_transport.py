@@ -7,7 +7,6 @@ grpcio server, with an interceptor (A110) and without.
 from __future__ import annotations
 
 import asyncio
-import socket
 from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager
 from functools import partial
@@ -30,6 +29,7 @@ from proxyless.xds.grpc_transport import (
     ChildChannel,
     GrpcTransports,
 )
+from tests.worlds.ports import free_port
 from tests.worlds.transports import until
 from tests.worlds.xds_clients import GONE, FakeXdsTransports, grpcio_tasks, server_config
 
@@ -175,9 +175,7 @@ class GrpcWorld(XdsTransportWorld):
     """gRPC on loopback."""
 
     def __init__(self, stack: LoopStack, child: ChildChannel = NO_CHILD_OPTIONS) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
+        self._port = free_port()
         self.handler = Handler()
         self._server: grpc.aio.Server | None = None
         transports = GrpcTransports(

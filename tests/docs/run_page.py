@@ -15,15 +15,13 @@ import inspect
 import io
 import os
 import re
-import socket
 import sys
 import tempfile
 import traceback
-from contextlib import AsyncExitStack, redirect_stdout, suppress
+from contextlib import AsyncExitStack, redirect_stdout
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from random import randrange
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -41,6 +39,7 @@ from tests.docs.pages import (
     with_ports,
 )
 from tests.docs.terminals import TIMEOUT_S, PageError, Terminal
+from tests.worlds.ports import free_port
 
 # These commands run in the checkout.
 IN_CHECKOUT = re.compile(r"make\b|(\. )?\.venv/|\.ci/|go -C examples")
@@ -169,15 +168,6 @@ def _check_quoted(block: Block, path: Path) -> None:
         raise PageError(f"is not in {path}")
 
 
-def free_port() -> str:
-    """A free port below the system's ephemeral range, so that no other process gets it."""
-    while True:
-        port = randrange(20_000, 32_000)
-        with socket.socket() as listener, suppress(OSError):
-            listener.bind(("127.0.0.1", port))
-            return str(port)
-
-
 def given_module(page: str) -> str:
     stem = page.removeprefix("docs/").removesuffix(".md")
     return "tests.docs.given." + re.sub(r"\W", "_", stem).lower()
@@ -186,7 +176,7 @@ def given_module(page: str) -> str:
 async def run_page(page: str, text: str, directory: Path) -> None:
     """Run a whole page. Raises PageError with the place of the block."""
     blocks = parse_page(page, text)
-    ports = {port: free_port() for port in sorted(ports_of(blocks))}
+    ports = {port: str(free_port()) for port in sorted(ports_of(blocks))}
     blocks = with_ports(blocks, ports)
     async with AsyncExitStack() as stack:
         run = PageRun(directory)

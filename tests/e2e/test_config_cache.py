@@ -18,6 +18,7 @@ from proxyless.xds.client.last_good import WAIT_S
 from proxyless.xds.client.metrics import report_gauges
 from tests.interop.drop_in import Untyped
 from tests.worlds.grpcio_peers import NamedBackend, backends
+from tests.worlds.ports import free_port
 from tests.worlds.transports import PATIENCE_S, until
 
 TARGET = "xds:///api"
@@ -56,9 +57,15 @@ async def save(control_plane: ControlPlane, directory: Path) -> None:
         await until(lambda: list(directory.glob("*.xds")), "the file")
 
 
+def mesh(backend: NamedBackend) -> ControlPlane:
+    """A control plane whose port is its own while it is away."""
+    address = f"127.0.0.1:{free_port()}"
+    return ControlPlane(simple_mesh("api", {"pool": [backend.address]}), address)
+
+
 async def stopped_mesh(backend: NamedBackend, directory: Path) -> ControlPlane:
     """A control plane that was there, and has left a config cache."""
-    control_plane = ControlPlane(simple_mesh("api", {"pool": [backend.address]}))
+    control_plane = mesh(backend)
     async with control_plane:
         await save(control_plane, directory)
     return control_plane
@@ -207,7 +214,7 @@ async def run_worker(bootstrap: Mapping[str, object], directory: Path) -> Untype
 
 @pytest.mark.spec("CACHE-07")
 async def test_several_processes_share_a_cache(two: list[NamedBackend], directory: Path) -> None:
-    control_plane = ControlPlane(simple_mesh("api", {"pool": [two[0].address]}))
+    control_plane = mesh(two[0])
     for is_up in (True, False):
         if is_up:
             await control_plane.start()
@@ -225,7 +232,7 @@ async def test_several_processes_share_a_cache(two: list[NamedBackend], director
 
 
 async def test_cache_is_set_in_the_bootstrap(two: list[NamedBackend], directory: Path) -> None:
-    control_plane = ControlPlane(simple_mesh("api", {"pool": [two[0].address]}))
+    control_plane = mesh(two[0])
     bootstrap = {"proxyless": {"config_cache": str(directory)}}
     async with control_plane:
         bootstrap |= control_plane.bootstrap()

@@ -22,6 +22,7 @@ from proxyless.xds.bootstrap.bootstrap import parse_bootstrap
 from tests.interop.drop_in import Untyped
 from tests.mesh_files import write_resources
 from tests.worlds.grpcio_peers import NamedBackend, backends
+from tests.worlds.ports import free_port
 from tests.worlds.transports import PATIENCE_S, until
 
 ROOT = Path(__file__).parents[2]
@@ -39,12 +40,6 @@ async def mesh() -> AsyncIterator[tuple[NamedBackend, ControlPlane]]:
 
 def environment(control_plane: ControlPlane) -> dict[str, str]:
     return {**os.environ, "GRPC_XDS_BOOTSTRAP_CONFIG": json.dumps(control_plane.bootstrap())}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 async def get(port: int, path: str) -> tuple[int, dict[str, str], str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from proxyless.xds.client import Tools, XdsClient
 from proxyless.xds.client.codec import ADS_PATH, LRS_PATH
 from proxyless.xds.grpc_transport import GrpcTransports
 from tests.certificates import CertificateAuthority
+from tests.worlds.ports import free_port
 from tests.worlds.transports import until
 from tests.worlds.xds_clients import (
     DiscoveryRequest,
@@ -107,13 +107,6 @@ class ControlPlane(grpc.GenericRpcHandler):  # type: ignore[misc]
         await context.write(response.SerializeToString())
         async for serialized in requests:
             self.reports.append(LoadStatsRequest.FromString(serialized))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @asynccontextmanager
