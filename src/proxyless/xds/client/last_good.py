@@ -21,7 +21,7 @@ from proxyless.xds.client.slices import STEP_WORK
 from proxyless.xds.error_texts import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Set
 
     from proxyless.runtime import Clock
     from proxyless.runtime.offload import Offload
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 WAIT_S: Final = 2.0
 # The first config is saved after this time; others follow at least this far apart.
 FIRST_SAVE_S: Final = 0.1
+# A config is saved if it has the same resources for this time, which is the last part of the other
+# two: a resource may name others, which are watched some turns of the loop later.
+SETTLE_S: Final = 0.05
 SAVE_INTERVAL_S: Final = 5.0
 # An unchanged config is saved again after this time, so that it does not become too old.
 REFRESH_INTERVAL_S: Final = 3_600.0
@@ -149,7 +152,7 @@ class LastGood:
     def on_answer(self) -> None:
         """The state of entries has changed."""
         delay_s = self._next_save_s()
-        is_earlier = self._save_timer.due_s > self._clock.now_s() + delay_s
+        is_earlier = self._save_timer.due_s > self._clock.now_s() + delay_s - SETTLE_S
         if not self._is_writing and (is_earlier or not self._save_timer.pending):
             self._save_in(delay_s)
 
@@ -171,6 +174,8 @@ class LastGood:
             # The watches may have ended meanwhile.
             if entry.watches and not self.substitute(entry):
                 self._owner.on_nothing_saved(entry)
+        # Nothing is saved before: what the file has may still be needed.
+        self.on_answer()
 
     def _on_wait_over(self) -> None:
         self._is_wait_over = True
@@ -224,7 +229,7 @@ class LastGood:
 
     def _save_in(self, delay_s: float) -> None:
         self._save_timer.cancel()
-        self._save_timer = self._clock.call_later(delay_s, self._save)
+        self._save_timer = self._clock.call_later(delay_s - SETTLE_S, self._prepare_save)
 
     def _next_save_s(self) -> float:
         if self._last_saved_at_s is None:
@@ -232,12 +237,24 @@ class LastGood:
         past_s = self._clock.now_s() - self._last_saved_at_s
         return max(SAVE_INTERVAL_S - past_s, FIRST_SAVE_S)
 
-    def _save(self) -> None:
+    def _prepare_save(self) -> None:
+        in_use = self._in_use()
+        # Otherwise the next answer causes another call.
+        if in_use and not self._is_reading:
+            save = partial(self._save, in_use.keys())
+            self._save_timer = self._clock.call_later(SETTLE_S, save)
+
+    def _in_use(self) -> dict[ResourceKey, Entry]:
+        """The entries with a resource; none if the control plane has not answered all of them."""
         entries = list(self._owner.all_entries())
         if not all(entry.is_settled for entry in entries):
-            return  # The next answer causes another call.
-        in_use = {entry.key: entry for entry in entries if entry.has_resource}
-        if not in_use or self._is_reading:
+            return {}
+        return {entry.key: entry for entry in entries if entry.has_resource}
+
+    def _save(self, prepared: Set[ResourceKey]) -> None:
+        in_use = self._in_use()
+        if in_use.keys() != prepared:
+            self._prepare_save()
             return
         if not self._is_over:
             self._end_use()

@@ -15,6 +15,7 @@ from proxyless.xds.client.last_good import (
     FIRST_SAVE_S,
     REFRESH_INTERVAL_S,
     SAVE_INTERVAL_S,
+    SETTLE_S,
     WAIT_S,
     LastGood,
 )
@@ -413,6 +414,48 @@ def test_config_is_saved_when_every_watched_resource_is_answered() -> None:
     world.clock.advance(FIRST_SAVE_S)
     assert world.store.writes == [{"x": "7", "r": "8"}]
     assert {each.saved_s for each in world.store.saved.values()} == {SAVED_S}
+    world.close()
+
+
+@pytest.mark.spec("CACHE-01")
+def test_config_is_not_saved_while_resources_that_it_names_are_not_watched_yet() -> None:
+    world = CachedWorld(MemoryStore(saved(LISTENER, "x")), is_up=True)
+    world.watch(world.listeners, "x")
+    world.server().respond(world.listeners, text("x"), version="7")
+    # The watcher is slow: the time to save comes first.
+    world.clock.advance(FIRST_SAVE_S - SETTLE_S)
+    world.watch(world.routes, "r")
+    world.clock.advance(SAVE_INTERVAL_S)
+    assert world.store.writes == []
+    world.server().respond(world.routes, text("r"), version="8")
+    world.clock.advance(FIRST_SAVE_S)
+    assert world.store.writes == [{"x": "7", "r": "8"}]
+    world.close()
+
+
+@pytest.mark.spec("CACHE-01")
+def test_config_that_is_answered_while_it_is_prepared_is_saved_whole() -> None:
+    world = CachedWorld(MemoryStore(), is_up=True)
+    world.watch(world.listeners, "x")
+    world.server().respond(world.listeners, text("x"), version="7")
+    world.clock.advance(FIRST_SAVE_S - SETTLE_S)
+    world.watch(world.routes, "r")
+    world.server().respond(world.routes, text("r"), version="8")
+    world.clock.advance(SETTLE_S)
+    assert world.store.writes == []
+    world.clock.advance(SETTLE_S)
+    assert world.store.writes == [{"x": "7", "r": "8"}]
+    world.close()
+
+
+def test_config_that_is_answered_before_the_file_is_read_is_saved() -> None:
+    world = CachedWorld(MemoryStore(), is_up=True, is_held=True)
+    world.watch(world.listeners, "x")
+    world.server().respond(world.listeners, text("x"), version="7")
+    world.clock.advance(1.0)
+    world.work.run()
+    world.clock.advance(FIRST_SAVE_S)
+    assert world.store.writes == [{"x": "7"}]
     world.close()
 
 
