@@ -114,9 +114,11 @@ class Run:
 
 
 async def enter_backend(stack: AsyncExitStack, clients: Sequence[str]) -> Backend:
-    """The backend, with a control plane if one of the clients needs it."""
-    backend = await stack.enter_async_context(run_backend())
-    if backend.three_addresses is None or not any(CLIENTS[c].backend == "xds" for c in clients):
+    """The backend, with TLS or a control plane if one of the clients needs it."""
+    kinds = {CLIENTS[client].backend for client in clients}
+    has_tls = bool(kinds & {"tls", "mtls"})
+    backend = await stack.enter_async_context(run_backend(has_tls=has_tls))
+    if backend.three_addresses is None or "xds" not in kinds:
         return backend
     mesh = await stack.enter_async_context(run_mesh())
     await mesh.serve("spread", addresses=backend.three_addresses.split(","))

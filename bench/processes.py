@@ -10,12 +10,13 @@ import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bench.backend import BUILD_DIR, BackendUnavailableError, backend_command
+from bench.certificates import certificate_directory
 from bench.clients import CLIENTS, ClientUnavailableError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,6 +49,9 @@ class Backend:
     three_addresses: str | None
     # Address of a control plane with these three as endpoints, if there is one.
     control_plane: str | None = None
+    # Ports with TLS, each with the directory of the certificates.
+    tls_address: str | None = None
+    mtls_address: str | None = None
 
     def address_for(self, client: str) -> str | None:
         """The address for this client; None if there is no such port."""
@@ -60,6 +64,10 @@ class Backend:
                 return self.three_addresses
             case "xds":
                 return self.control_plane
+            case "tls":
+                return self.tls_address
+            case "mtls":
+                return self.mtls_address
 
     def cpu_s(self) -> float | None:
         """CPU time used so far, if there is /proc."""
@@ -152,9 +160,12 @@ class MeshProcess(OrderedProcess):
 
 
 @asynccontextmanager
-async def run_backend() -> AsyncIterator[Backend]:
-    command = await asyncio.to_thread(backend_command)
-    async with running(command.argv, leaves_at_eof=False) as process:
+async def run_backend(*, has_tls: bool = False) -> AsyncIterator[Backend]:
+    """A backend; it has TLS only if that is wanted, and can be built."""
+    async with AsyncExitStack() as stack:
+        certificates = stack.enter_context(certificate_directory()) if has_tls else None
+        command = await asyncio.to_thread(backend_command, certificates)
+        process = await stack.enter_async_context(running(command.argv, leaves_at_eof=False))
         assert process.stdout is not None, "the backend is started with a pipe as stdout"
         async with asyncio.timeout(START_TIMEOUT_S):
             words = (await process.stdout.readline()).decode().split()
@@ -162,9 +173,12 @@ async def run_backend() -> AsyncIterator[Backend]:
             text = f"backend {command.name}: got {words!r}, wanted 'up' and its ports"
             raise BackendUnavailableError(text)
         addresses = [f"127.0.0.1:{port}" for port in words[1:]]
+        mtls = f"{addresses.pop()}@{certificates}" if command.has_tls else None
+        tls = f"{addresses.pop()}@{certificates}" if command.has_tls else None
         raw_address = addresses.pop(1) if command.has_raw else None
         three = ",".join(addresses) if command.has_three else None
-        yield Backend(command.name, process.pid, addresses[0], raw_address, three)
+        plain = Backend(command.name, process.pid, addresses[0], raw_address, three)
+        yield replace(plain, tls_address=tls, mtls_address=mtls)
 
 
 @asynccontextmanager

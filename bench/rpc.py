@@ -34,9 +34,17 @@ QUICK_ROUNDS, QUICK_SECONDS = 3, 0.3
 PROFILE_SECONDS = 3.0
 PACKAGES = ("grpcio", "uvloop", "hpack")
 INTERRUPTED = 130
-# The default clients: with addresses in the target, or with a control plane.
-TARGET_KINDS = ("direct", "xds")
-XDS_WORKLOADS = ("unary-16B-1", "unary-16B-16", "unary-16B-100", "open-16B-2000")
+# The default clients and workloads: addresses in the target, a control plane, or addresses and TLS.
+TARGET_BACKENDS: dict[str, frozenset[str]] = {
+    "direct": frozenset({"grpc", "raw", "three"}),
+    "xds": frozenset({"xds"}),
+    "tls": frozenset({"tls", "mtls"}),
+}
+TARGET_WORKLOADS: dict[str, tuple[str, ...]] = {
+    "direct": tuple(name for name, work in WORKLOADS.items() if work.rate_per_s is None),
+    "xds": ("unary-16B-1", "unary-16B-16", "unary-16B-100", "open-16B-2000"),
+    "tls": ("unary-16B-1", "unary-16B-100", "unary-64KiB-100", "stream-16B-1", "stream-64KiB-1"),
+}
 
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -45,7 +53,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help=f"length of a turn (default {SECONDS})")
     parser.add_argument("--only", nargs="+", metavar="WORKLOAD", help="names or their beginnings")
     parser.add_argument("--clients", nargs="+", metavar="CLIENT", help="names or their beginnings")
-    parser.add_argument("--target", choices=TARGET_KINDS, default="direct", help="kind of channel")
+    parser.add_argument("--target", choices=TARGET_BACKENDS, default="direct", help="kind of channel")
     parser.add_argument(
         "--floor", action="store_true", help="also the lower bounds: lean probe, raw TCP"
     )
@@ -73,15 +81,14 @@ def fill_defaults(arguments: argparse.Namespace) -> None:
         arguments.seconds = QUICK_SECONDS if is_quick else SECONDS
     if arguments.rounds < 1 or arguments.seconds <= 0:
         raise ValueError("--rounds and --seconds must be positive")
-    is_xds = arguments.target == "xds"
-    usual_work = [name for name, work in WORKLOADS.items() if work.rate_per_s is None]
     arguments.only = select_names(
-        WORKLOADS, arguments.only or (XDS_WORKLOADS if is_xds else usual_work)
+        WORKLOADS, arguments.only or TARGET_WORKLOADS[arguments.target]
     )
+    backends = TARGET_BACKENDS[arguments.target]
     usual = [
         name
         for name, kind in CLIENTS.items()
-        if (arguments.floor or not kind.is_floor) and (kind.backend == "xds") is is_xds
+        if (arguments.floor or not kind.is_floor) and kind.backend in backends
     ]
     arguments.clients = select_names(CLIENTS, arguments.clients or usual)
     if arguments.profile:

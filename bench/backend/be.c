@@ -1,13 +1,17 @@
 /* Lean single-threaded epoll HTTP/2 gRPC echo backend for client benchmarks (loopback lab use only).
  *
- *   be [--die-with-parent] [--bind ADDR] [--raw PORT]... PORT...
+ *   be [--die-with-parent] [--bind ADDR] [--raw PORT] [--slow PORT] [--certificates DIR] [--tls PORT] [--mtls PORT] PORT...
  *
+ * --slow PORT sends its SETTINGS half a second after a connection is accepted.
+ * --tls PORT and --mtls PORT need -DWITH_TLS, and server.pem (key and chain) and ca.pem (roots for clients) in DIR.
  * Port 0 takes a free one. Once listening it prints "up" and the ports, in the order of the arguments.
  * --die-with-parent: the kernel kills it when the process that started it is gone (no orphan after a SIGKILL).
  * It never decodes request headers; behaviour is chosen by the message itself:
  *   ff 'W' 'H' 'O' ...              -> replies with the local "ip:port" of the connection
- *   ff 'S' 'T' 'A' ...              -> replies with "conns=<now> accepted=<n> rpcs=<n> ready=<now> readied=<n>", where a
- *                                      connection is ready once its client has acknowledged our SETTINGS
+ *   ff 'S' 'T' 'A' ...              -> replies with "conns=<now> accepted=<n> rpcs=<n> ready=<now> readied=<n> resumed=<n>",
+ *                                      where a connection is ready once its client has acknowledged our SETTINGS, and
+ *                                      resumed if that one resumed a TLS session
+ *   ff 'D' 'R' 'P' ...              -> replies, and closes all connections with TLS
  *   ff 'S' 'T' 'R' u32 n u32 size   -> server-streams n messages of size bytes (one DATA frame per message if it fits)
  *   anything else                   -> echoes each complete gRPC message (unary and bidi)
  * HTTP/2 flow control of the peer is honoured; own windows are huge. Responses use HPACK incremental indexing once
@@ -29,10 +33,16 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef WITH_TLS
+#include <openssl/ssl.h>
+#else
+typedef void SSL;
+#endif
 
 #define HASH 64
 #define RB (1 << 18)
 #define HIGH (1 << 20)
+#define SLOW_MS 500
 
 typedef struct Stream {
   struct Stream *next;
@@ -53,15 +63,71 @@ typedef struct Conn {
   Stream *tab[HASH];
   char local[64];
   struct Conn *prev, *next;
+  SSL *ssl;
+  struct Conn *next_slow; int64_t due_ms;
 } Conn;
 
 static int ep, nconns, nready, draining;
-static uint64_t accepted, rpcs, readied;
+static uint64_t accepted, rpcs, readied, resumed;
+static int drop_tls;
+static Conn *slow_first, *slow_last;
 static Conn *conns;
 static Stream *freelist;
 static uint8_t rbuf[RB * 2];
 static volatile sig_atomic_t term;
 static void on_term(int s) { (void)s; term = 1; }
+
+#ifdef WITH_TLS
+static SSL_CTX *tls_ctx, *mtls_ctx;
+static int on_alpn(SSL *s, const unsigned char **out, unsigned char *outlen, const unsigned char *in, unsigned int inlen, void *arg) {
+  (void)s; (void)arg;
+  return SSL_select_next_proto((unsigned char **)out, outlen, (const unsigned char *)"\x02h2", 3, in, inlen) == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+static SSL_CTX *new_ctx(const char *dir, int wants_client) {
+  char cert[4096], ca[4096];
+  snprintf(cert, sizeof cert, "%s/server.pem", dir); snprintf(ca, sizeof ca, "%s/ca.pem", dir);
+  SSL_CTX *x = SSL_CTX_new(TLS_server_method());
+  SSL_CTX_set_mode(x, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+  SSL_CTX_set_read_ahead(x, 1);
+  SSL_CTX_set_alpn_select_cb(x, on_alpn, NULL);
+  SSL_CTX_set_session_id_context(x, (const unsigned char *)"be", 2);
+  if (wants_client) SSL_CTX_set_verify(x, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+  if (SSL_CTX_use_certificate_chain_file(x, cert) != 1 || SSL_CTX_use_PrivateKey_file(x, cert, SSL_FILETYPE_PEM) != 1 || SSL_CTX_load_verify_locations(x, ca, NULL) != 1) { fprintf(stderr, "certificates of %s are not usable\n", dir); exit(1); }
+  return x;
+}
+static int tls_is_resumed(Conn *c) { return c->ssl && SSL_session_reused(c->ssl); }
+/* As recv and send: -1 with errno EAGAIN if it has to wait. */
+static ssize_t tls_result(Conn *c, int k) {
+  if (k > 0) return k;
+  switch (SSL_get_error(c->ssl, k)) {
+  case SSL_ERROR_WANT_READ: case SSL_ERROR_WANT_WRITE: errno = EAGAIN; return -1;
+  case SSL_ERROR_ZERO_RETURN: return 0;
+  default: errno = ECONNRESET; return -1;
+  }
+}
+static ssize_t conn_recv(Conn *c, void *p, size_t n) {
+  if (!c->ssl) return recv(c->fd, p, n, 0);
+  size_t got = 0;
+  while (got < n) { /* a record at a time */
+    ssize_t k = tls_result(c, SSL_read(c->ssl, (char *)p + got, n - got));
+    if (k <= 0) return got ? (ssize_t)got : k;
+    got += k;
+  }
+  return got;
+}
+static ssize_t conn_send(Conn *c, const void *p, size_t n) {
+  return c->ssl ? tls_result(c, SSL_write(c->ssl, p, n > INT32_MAX ? INT32_MAX : (int)n)) : send(c->fd, p, n, MSG_NOSIGNAL);
+}
+static int in_handshake(Conn *c) { return c->ssl && !SSL_is_init_finished(c->ssl); }
+static void conn_close(Conn *c) { if (c->ssl) { SSL_set_shutdown(c->ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN); SSL_free(c->ssl); } close(c->fd); }
+#else
+static int tls_is_resumed(Conn *c) { (void)c; return 0; }
+static ssize_t conn_recv(Conn *c, void *p, size_t n) { return recv(c->fd, p, n, 0); }
+static ssize_t conn_send(Conn *c, const void *p, size_t n) { return send(c->fd, p, n, MSG_NOSIGNAL); }
+static int in_handshake(Conn *c) { (void)c; return 0; }
+static void conn_close(Conn *c) { close(c->fd); }
+#endif
+static int64_t now_ms(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000; }
 
 static uint32_t rd32(const uint8_t *p) { return (uint32_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3]; }
 static void wr32(uint8_t *p, uint32_t v) { p[0] = v >> 24; p[1] = v >> 16; p[2] = v >> 8; p[3] = v; }
@@ -155,7 +221,8 @@ static void reply(Stream *s, const void *p, size_t n) {
 static void on_msg(Conn *c, Stream *s, const uint8_t *p, size_t n) {
   if (n >= 4 && p[0] == 0xff) {
     if (!memcmp(p + 1, "WHO", 3)) { reply(s, c->local, strlen(c->local)); return; }
-    if (!memcmp(p + 1, "STA", 3)) { char b[192]; int k = snprintf(b, sizeof b, "conns=%d accepted=%lu rpcs=%lu ready=%d readied=%lu", nconns, accepted, rpcs, nready, readied); reply(s, b, k); return; }
+    if (!memcmp(p + 1, "STA", 3)) { char b[192]; int k = snprintf(b, sizeof b, "conns=%d accepted=%lu rpcs=%lu ready=%d readied=%lu resumed=%lu", nconns, accepted, rpcs, nready, readied, resumed); reply(s, b, k); return; }
+    if (!memcmp(p + 1, "DRP", 3)) drop_tls = 1;
     if (!memcmp(p + 1, "STR", 3) && n >= 12) { s->gen_left = rd32(p + 4); s->gen_size = rd32(p + 8); return; }
   }
   reply(s, p, n);
@@ -190,7 +257,7 @@ static void on_frame(Conn *c, uint8_t t, uint8_t f, uint32_t sid, const uint8_t 
     break; }
   case 3: s = find(c, sid); if (s) drop(c, s); break;
   case 4:
-    if (f & 1) { if (!c->ready) { c->ready = 1; nready++; readied++; } break; }
+    if (f & 1) { if (!c->ready) { c->ready = 1; nready++; readied++; resumed += tls_is_resumed(c); } break; }
     for (size_t i = 0; i + 6 <= n; i += 6) {
       uint32_t v = rd32(p + i + 2); int id = p[i] << 8 | p[i + 1];
       if (id == 1) c->table0 = v < 4096;
@@ -209,7 +276,7 @@ static void on_frame(Conn *c, uint8_t t, uint8_t f, uint32_t sid, const uint8_t 
 }
 static void kill_conn(Conn *c) {
   if (c->dead) return;
-  c->dead = 1; close(c->fd); nconns--; nready -= c->ready;
+  c->dead = 1; conn_close(c); nconns--; nready -= c->ready;
   for (int i = 0; i < HASH; i++) while (c->tab[i]) drop(c, c->tab[i]);
   if (c->prev) c->prev->next = c->next; else conns = c->next;
   if (c->next) c->next->prev = c->prev;
@@ -217,9 +284,9 @@ static void kill_conn(Conn *c) {
 }
 static int do_write(Conn *c) {
   while (c->outlen > c->outoff) {
-    ssize_t k = send(c->fd, c->out + c->outoff, c->outlen - c->outoff, MSG_NOSIGNAL);
+    ssize_t k = conn_send(c, c->out + c->outoff, c->outlen - c->outoff);
     if (k < 0) {
-      if (errno == EAGAIN) { if (!c->want_out) { c->want_out = 1; struct epoll_event e = {EPOLLIN | EPOLLOUT, {.ptr = c}}; epoll_ctl(ep, EPOLL_CTL_MOD, c->fd, &e); } return 0; }
+      if (errno == EAGAIN) { if (!c->want_out && !in_handshake(c)) { c->want_out = 1; struct epoll_event e = {EPOLLIN | EPOLLOUT, {.ptr = c}}; epoll_ctl(ep, EPOLL_CTL_MOD, c->fd, &e); } return 0; }
       if (errno == EINTR) continue;
       kill_conn(c); return -1;
     }
@@ -230,63 +297,95 @@ static int do_write(Conn *c) {
   if (c->outcap > 4 << 20) { free(c->out); c->out = NULL; c->outcap = c->outlen = c->outoff = 0; }
   return 0;
 }
-static void on_read(Conn *c) {
+/* Returns whether more may have been received: TLS may hold bytes that the kernel does not have any more. */
+static int on_read(Conn *c) {
   if (c->leftlen) memcpy(rbuf, c->left, c->leftlen);
-  ssize_t k = recv(c->fd, rbuf + c->leftlen, RB, 0);
-  if (k < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (k <= 0) { kill_conn(c); return; }
-  if (c->raw) { outw(c, rbuf, k); do_write(c); return; }
+  ssize_t k = conn_recv(c, rbuf + c->leftlen, RB);
+  if (k < 0 && (errno == EAGAIN || errno == EINTR)) { if (c->ssl) do_write(c); return 0; }
+  if (k <= 0) { kill_conn(c); return 0; }
+  if (c->raw) { outw(c, rbuf, k); do_write(c); return 0; }
   size_t n = c->leftlen + k, o = 0;
   if (!c->preface) {
     if (n < 24) goto keep;
-    if (memcmp(rbuf, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24)) { kill_conn(c); return; }
+    if (memcmp(rbuf, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24)) { kill_conn(c); return 0; }
     c->preface = 1; o = 24;
   }
   while (n - o >= 9) {
     size_t len = (size_t)rbuf[o] << 16 | rbuf[o + 1] << 8 | rbuf[o + 2];
     if (n - o - 9 < len) break;
-    if (len > RB - 9) { kill_conn(c); return; }
+    if (len > RB - 9) { kill_conn(c); return 0; }
     on_frame(c, rbuf[o + 3], rbuf[o + 4], rd32(rbuf + o + 5) & 0x7fffffff, rbuf + o + 9, len);
     o += 9 + len;
   }
 keep:
   if (n - o) { c->left = realloc(c->left, n - o); memcpy(c->left, rbuf + o, n - o); }
   c->leftlen = n - o;
-  do_write(c);
+  return !do_write(c) && k == RB;
 }
-typedef struct { int fd, raw; } Lst;
+enum { PLAIN, RAW, SLOW, TLS, MTLS };
+typedef struct { int fd, kind; } Lst;
 static Lst lst[256]; static int nlst;
+static void start(Conn *c) {
+  struct epoll_event e = {EPOLLIN, {.ptr = c}}; epoll_ctl(ep, EPOLL_CTL_ADD, c->fd, &e);
+  if (c->raw) return;
+  uint8_t st[6] = {0, 4, 0x01, 0, 0, 0}; /* INITIAL_WINDOW_SIZE 16 MiB */
+  fhdr(c, 6, 4, 0, 0); outw(c, st, 6); wupd(c, 0, 1u << 30); do_write(c);
+}
+/* Starts the slow connections that are due; returns the milliseconds until the next one, or -1. */
+static int start_slow(void) {
+  for (int64_t now = now_ms(); slow_first; ) {
+    Conn *c = slow_first;
+    if (c->due_ms > now) return (int)(c->due_ms - now);
+    slow_first = c->next_slow;
+    if (!slow_first) slow_last = NULL;
+    start(c);
+  }
+  return -1;
+}
 static void on_accept(Lst *l) {
   for (;;) {
     struct sockaddr_in a; socklen_t al = sizeof a;
     int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) return;
     int one = 1; setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    Conn *c = calloc(1, sizeof *c); c->fd = fd; c->raw = l->raw; c->cwnd = c->init_wnd = 65535; c->maxframe = 16384;
+    Conn *c = calloc(1, sizeof *c); c->fd = fd; c->raw = l->kind == RAW; c->cwnd = c->init_wnd = 65535; c->maxframe = 16384;
     getsockname(fd, (void *)&a, &al); snprintf(c->local, sizeof c->local, "%s:%d", inet_ntoa(a.sin_addr), ntohs(a.sin_port));
     c->next = conns; if (conns) conns->prev = c; conns = c; nconns++; accepted++;
-    struct epoll_event e = {EPOLLIN, {.ptr = c}}; epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e);
-    if (!c->raw) {
-      uint8_t st[6] = {0, 4, 0x01, 0, 0, 0}; /* INITIAL_WINDOW_SIZE 16 MiB */
-      fhdr(c, 6, 4, 0, 0); outw(c, st, 6); wupd(c, 0, 1u << 30); do_write(c);
-    }
+#ifdef WITH_TLS
+    if (l->kind >= TLS) { c->ssl = SSL_new(l->kind == TLS ? tls_ctx : mtls_ctx); SSL_set_fd(c->ssl, fd); SSL_set_accept_state(c->ssl); }
+#endif
+    if (l->kind == SLOW) {
+      c->due_ms = now_ms() + SLOW_MS;
+      if (slow_last) slow_last->next_slow = c; else slow_first = c;
+      slow_last = c;
+    } else start(c);
   }
 }
 int main(int argc, char **argv) {
-  const char *bind_ip = "127.0.0.1";
+  const char *bind_ip = "127.0.0.1", *dir = ".";
   ep = epoll_create1(EPOLL_CLOEXEC);
   signal(SIGPIPE, SIG_IGN);
   struct sigaction sa = {0}; sa.sa_handler = on_term; sigaction(SIGTERM, &sa, NULL);
   for (int i = 1; i < argc; i++) {
-    int raw = 0;
+    int kind = PLAIN;
     if (!strcmp(argv[i], "--die-with-parent")) { prctl(PR_SET_PDEATHSIG, SIGKILL); continue; }
     if (!strcmp(argv[i], "--bind")) { bind_ip = argv[++i]; continue; }
-    if (!strcmp(argv[i], "--raw")) { raw = 1; i++; }
+    if (!strcmp(argv[i], "--certificates")) { dir = argv[++i]; continue; }
+    if (!strcmp(argv[i], "--raw")) { kind = RAW; i++; }
+    else if (!strcmp(argv[i], "--slow")) { kind = SLOW; i++; }
+    else if (!strcmp(argv[i], "--tls")) { kind = TLS; i++; }
+    else if (!strcmp(argv[i], "--mtls")) { kind = MTLS; i++; }
+#ifdef WITH_TLS
+    if (kind == TLS && !tls_ctx) tls_ctx = new_ctx(dir, 0);
+    if (kind == MTLS && !mtls_ctx) mtls_ctx = new_ctx(dir, 1);
+#else
+    if (kind >= TLS) { fprintf(stderr, "built without TLS, which %s needs\n", dir); return 1; }
+#endif
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     struct sockaddr_in a = {0}; a.sin_family = AF_INET; a.sin_port = htons(atoi(argv[i])); inet_aton(bind_ip, &a.sin_addr);
     if (bind(fd, (void *)&a, sizeof a) || listen(fd, 4096)) { perror("bind/listen"); return 1; }
-    lst[nlst].fd = fd; lst[nlst].raw = raw;
+    lst[nlst].fd = fd; lst[nlst].kind = kind;
     struct epoll_event e = {EPOLLIN, {.ptr = &lst[nlst]}}; epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e); nlst++;
   }
   fputs("up", stdout);
@@ -294,7 +393,7 @@ int main(int argc, char **argv) {
   puts(""); fflush(stdout);
   struct epoll_event ev[256]; struct timespec t0, t1;
   for (;;) {
-    int n = epoll_wait(ep, ev, 256, draining ? 20 : -1);
+    int n = epoll_wait(ep, ev, 256, draining ? 20 : start_slow());
     if (term && !draining) {
       draining = 1; clock_gettime(CLOCK_MONOTONIC, &t0);
       for (int i = 0; i < nlst; i++) close(lst[i].fd);
@@ -313,7 +412,8 @@ int main(int argc, char **argv) {
       Conn *c = p;
       if (ev[i].events & (EPOLLERR | EPOLLHUP)) { kill_conn(c); continue; }
       if (ev[i].events & EPOLLOUT) { if (do_write(c)) continue; }
-      if (ev[i].events & EPOLLIN) on_read(c);
+      if (ev[i].events & EPOLLIN) while (on_read(c)) ;
     }
+    if (drop_tls) { drop_tls = 0; for (Conn *c = conns, *nx; c; c = nx) { nx = c->next; if (c->ssl) kill_conn(c); } }
   }
 }

@@ -1,7 +1,7 @@
 """Clients that can be measured, and the interface of their adapters.
 
 An adapter is one module with `open_client(address)`, where address is "host:port", or three of them
-separated by commas, or the control plane's: an async context manager of a `Client`, or a
+separated by commas, or the control plane's, or with TLS "host:port@directory of certificates": an async context manager of a `Client`, or a
 `BlockingClient`. It is entered once, before the first turn, and stays open until the run ends. Add
 a client by adding its module and a line to `CLIENTS`.
 """
@@ -50,8 +50,9 @@ class ClientKind:
     # Lower bounds are measured only with `--floor`.
     is_floor: bool = False
     # `raw` clients use plain TCP to the backend's raw port and have no streams; `three` have a
-    # channel to three ports, with round_robin; `xds` get the same three from a control plane.
-    backend: Literal["grpc", "raw", "three", "xds"] = "grpc"
+    # channel to three ports, with round_robin; `xds` get the same three from a control plane; `tls`
+    # verify the backend's certificate, and with `mtls` they have one, too.
+    backend: Literal["grpc", "raw", "three", "xds", "tls", "mtls"] = "grpc"
     # Whether it runs in threads, not in coroutines.
     is_blocking: bool = False
     # The client that it is compared with.
@@ -77,6 +78,14 @@ CLIENTS: dict[str, ClientKind] = {
     "grpc_aio_xds": ClientKind("grpc_aio_xds", "asyncio", backend="xds", reference="grpc_aio_xds"),
     "xds_uvloop": ClientKind("xds", "uvloop", backend="xds", reference="grpc_aio_xds"),
     "xds_asyncio": ClientKind("xds", "asyncio", backend="xds", reference="grpc_aio_xds"),
+    "tls_grpc_aio": ClientKind("grpc_aio_tls", "asyncio", backend="tls", reference="tls_grpc_aio"),
+    "tls_uvloop": ClientKind("tls", "uvloop", backend="tls", reference="tls_grpc_aio"),
+    "tls_asyncio": ClientKind("tls", "asyncio", backend="tls", reference="tls_grpc_aio"),
+    "mtls_grpc_aio": ClientKind(
+        "grpc_aio_tls", "asyncio", backend="mtls", reference="mtls_grpc_aio"
+    ),
+    "mtls_uvloop": ClientKind("tls", "uvloop", backend="mtls", reference="mtls_grpc_aio"),
+    "mtls_asyncio": ClientKind("tls", "asyncio", backend="mtls", reference="mtls_grpc_aio"),
     # Blocking clients have a loop of their own; the one here only reads orders.
     "grpc_sync": ClientKind("grpc_sync", "asyncio", is_blocking=True, reference="grpc_sync"),
     "channel_sync": ClientKind("channel_sync", "asyncio", is_blocking=True, reference="grpc_sync"),
