@@ -17,9 +17,10 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any, TextIO
 
 import grpc
@@ -36,6 +37,8 @@ ERRORS_SHOWN = 3
 PROFILE_LINES = 45
 FOREVER_S = 3600.0
 MILLI = 1000.0
+# Capacity of the cache of TLS sessions; one server name needs one.
+SESSIONS = 16
 
 # grpcio's objects have no types.
 Untyped = Any
@@ -51,6 +54,25 @@ def open_channel(client: str, control_plane: str) -> Untyped:
     import proxyless  # noqa: PLC0415
 
     return proxyless.aio.insecure_channel(TARGET, bootstrap=make_bootstrap(control_plane))
+
+
+def open_tls_channel(client: str, addresses: Sequence[str], directory: Path) -> Untyped:
+    """A channel with TLS to each of the addresses, whose connections resume sessions."""
+    from grpc.experimental import session_cache  # noqa: PLC0415
+
+    from bench.certificates import channel_credentials, channel_options  # noqa: PLC0415
+    from bench.clients.grpc_aio_rr import ROUND_ROBIN  # noqa: PLC0415
+
+    cache = session_cache.ssl_session_cache_lru(SESSIONS)
+    options = (*ROUND_ROBIN, *channel_options(), ("grpc.ssl_session_cache", cache))
+    arguments = (f"ipv4:{','.join(addresses)}", channel_credentials(directory))
+    if client == "grpc_aio_xds":
+        import grpc.aio  # noqa: PLC0415
+
+        return grpc.aio.secure_channel(*arguments, options=options)
+    import proxyless  # noqa: PLC0415
+
+    return proxyless.aio.secure_channel(*arguments, options=options)
 
 
 class Load:
@@ -138,10 +160,20 @@ class Session:
     async def do_open(self, _order: Mapping[str, Any]) -> dict[str, object]:
         """Open the channel and start connecting, without waiting."""
         at_s, cpu_s = time.monotonic(), time.process_time()
-        self._channel = open_channel(self._client, self._control_plane)
-        self._unary = self._channel.unary_unary(METHOD)
-        self._channel.get_state(try_to_connect=True)
+        self._connect(open_channel(self._client, self._control_plane))
         return {"at_s": at_s, "cpu_s": cpu_s}
+
+    async def do_open_tls(self, order: Mapping[str, Any]) -> dict[str, object]:
+        """The same without a control plane, with TLS."""
+        at_s, cpu_s = time.monotonic(), time.process_time()
+        directory = Path(order["certificates"])
+        self._connect(open_tls_channel(self._client, order["addresses"], directory))
+        return {"at_s": at_s, "cpu_s": cpu_s}
+
+    def _connect(self, channel: Untyped) -> None:
+        self._channel = channel
+        self._unary = channel.unary_unary(METHOD)
+        channel.get_state(try_to_connect=True)
 
     async def do_rpc(self, order: Mapping[str, Any]) -> dict[str, object]:
         """Make one wait-for-ready RPC; returns the backend and the time."""

@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
+from bench.certificates import certificate_directory
 from bench.meshes import HEADER, loopback_address
 from bench.processes import MeshProcess, running
-from bench.scale_world import TIMEOUT_S, ScaleClient, World, run_echo
+from bench.scale_world import TIMEOUT_S, ScaleClient, World, run_echo, watch_echo
 from proxyless.controlplane import CLUSTER, ENDPOINTS
 
 Measured = dict[str, float]
@@ -28,6 +29,9 @@ STEADY_RATE_PER_S: Final = 200.0
 # The delay of the new cluster in a torn config; the time of load before and after an event.
 LATE_S: Final = 0.5
 AROUND_S: Final = 0.3
+# Endpoints that are replaced; ports for many connections with TLS.
+REPLACED: Final = 3
+TLS_PORTS: Final = 4
 # The number of endpoints that stay when the others are removed.
 STAYING: Final = 10
 
@@ -109,6 +113,15 @@ async def one_added(world: World, client: str, size: int) -> Measured:
         "connected_s": at_s - told_s,
         "first_rpc_s": answered["at_s"] - loaded_s,
     }
+
+
+async def base_memory(world: World, client: str, _size: int) -> Measured:
+    """Memory of a process with one connection, after an RPC."""
+    await world.mesh.serve("spread", addresses=[world.echo.address])
+    async with world.run_client(client) as process:
+        await process.do("open")
+        await process.do("rpc")
+        return {"rss_kb": (await process.settle())["rss_kb"]}
 
 
 async def leave_and_return(world: World, client: str, size: int) -> Measured:
@@ -219,3 +232,48 @@ async def idle(world: World, client: str, size: int) -> Measured:
         after = await process.do("usage")
     elapsed_s = after["at_s"] - before["at_s"]
     return {"cpu_percent": (after["cpu_s"] - before["cpu_s"]) / elapsed_s * 100}
+
+
+async def all_replaced(world: World, client: str, _size: int) -> Measured:
+    """All endpoints are replaced by new ones, which take half a second to connect."""
+    async with AsyncExitStack() as stack:
+        old = await stack.enter_async_context(run_echo(REPLACED))
+        new = await stack.enter_async_context(run_echo(1, *["--slow", "0"] * REPLACED))
+        slow = [f"127.0.0.1:{port}" for port in new.ports[1:]]
+        await world.mesh.serve("spread", addresses=[f"127.0.0.1:{port}" for port in old.ports])
+        process = await stack.enter_async_context(world.run_client(client))
+        await process.do("open")
+        await process.do("rpc")
+        await process.do("start_load", rate_per_s=STEADY_RATE_PER_S)
+        await asyncio.sleep(AROUND_S)
+        await world.mesh.serve("spread", addresses=slow)
+        await process.do("wait_for", backend=slow[0])
+        await asyncio.sleep(AROUND_S)
+        total = await process.do("stop_load")
+    return {"failed": total["failed"], "rpcs": total["rpcs"], "max_ms": total["max_ms"]}
+
+
+async def tls_reconnects(world: World, client: str, size: int) -> Measured:
+    """All of `size` connections with TLS are closed by the backend, and made again."""
+    async with AsyncExitStack() as stack:
+        directory = stack.enter_context(certificate_directory())
+        echo = await stack.enter_async_context(
+            run_echo(1, *["--tls", "0"] * TLS_PORTS, certificates=directory)
+        )
+        watch = await stack.enter_async_context(watch_echo(echo))
+        process = await stack.enter_async_context(world.run_client(client))
+        addresses = [loopback_address(number, echo.ports[1:]) for number in range(size)]
+        opened = await process.do("open_tls", addresses=addresses, certificates=str(directory))
+        connected_s = await watch.wait_for_now(size)
+        before, resumed = await process.settle(), await watch.count_resumed()
+        dropped_s = await watch.drop_tls()
+        again_s = await watch.wait_for_ever(2 * size)
+        after = await process.settle()
+        share = (await watch.count_resumed() - resumed) / size
+    return {
+        "first_connected_s": connected_s - opened["at_s"],
+        "first_cpu_s": before["cpu_s"] - opened["cpu_s"],
+        "connected_s": again_s - dropped_s,
+        "cpu_s": after["cpu_s"] - before["cpu_s"],
+        "resumed": share,
+    }

@@ -33,12 +33,15 @@ ROWS: Final = (
     RowPlan("P9", "first_of_many", (10, 5000)),
     RowPlan("P10", "one_added", (500, 2000, 5000)),
     RowPlan("P11", "leave_and_return", (500, 2000, 5000)),
+    RowPlan("P11", "base_memory"),
     RowPlan("P12", "many_clusters", (10, 100, 1000)),
     RowPlan("P13", "cold_start"),
     RowPlan("P14", "failover_at_200"),
     RowPlan("P14", "failover_under_load"),
     RowPlan("P15", "torn_config"),
     RowPlan("P16", "idle", (10, 100, 1000)),
+    RowPlan("P18", "tls_reconnects", (100, 1000)),
+    RowPlan("P20", "all_replaced"),
 )
 
 
@@ -72,14 +75,17 @@ TARGETS: Final = (
     ScaleTarget("routes_by_header", "cpu_us", "flat", 1.1, 10_000, 10),
     ScaleTarget("many_endpoints", "connected_s", "ratio", 1.0, 5000),
     ScaleTarget("many_endpoints", "cpu_s", "ratio", 1.0, 5000),
-    ScaleTarget("many_endpoints", "cpu_s", "linear", 1.5, 5000, 500),
-    ScaleTarget("first_of_many", "first_rpc_s", "ratio", 1.0, 5000),
+    ScaleTarget("many_endpoints", "cpu_s", "linear", 1.2, 5000, 500),
+    ScaleTarget("first_of_many", "first_rpc_s", "value", 0.05, 5000),
     ScaleTarget("one_added", "cpu_s", "ratio", 0.1, 5000),
     ScaleTarget("one_added", "connected_s", "ratio", 0.15, 5000),
     ScaleTarget("one_added", "first_rpc_s", "ratio", 0.3, 5000),
-    ScaleTarget("leave_and_return", "rss_kb_0", "slope", 0.8, 5000, 500),
-    ScaleTarget("leave_and_return", "growth", "value", 1.1, 5000),
-    ScaleTarget("many_clusters", "first_rpc_s", "ratio", 0.3, 1000),
+    ScaleTarget("leave_and_return", "rss_kb_0", "slope", 0.5, 5000, 500),
+    ScaleTarget("leave_and_return", "growth", "value", 1.05, 5000),
+    ScaleTarget("base_memory", "rss_kb", "ratio", 1.1),
+    ScaleTarget("many_clusters", "first_rpc_s", "ratio", 1.0, 100),
+    ScaleTarget("many_clusters", "first_rpc_s", "ratio", 0.2, 1000),
+    ScaleTarget("many_clusters", "cpu_s", "ratio", 0.2, 1000),
     ScaleTarget("many_clusters", "first_rpc_s", "linear", 1.5, 1000, 100),
     ScaleTarget("cold_start", "first_rpc_s", "ratio", 1.3),
     ScaleTarget("failover_at_200", "failed", "no_more", 0.0),
@@ -90,6 +96,9 @@ TARGETS: Final = (
     # An RPC that waited for the late cluster would take half a second.
     ScaleTarget("torn_config", "max_ms", "value", 50.0),
     ScaleTarget("idle", "cpu_percent", "ratio", 1.0, 1000),
+    ScaleTarget("tls_reconnects", "cpu_s", "ratio", 1.0, 1000),
+    ScaleTarget("all_replaced", "failed", "value", 0.0),
+    ScaleTarget("all_replaced", "max_ms", "ratio", 1.0),
 )
 
 # By row, size, measure and client, one value per round.

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from bench.backend import BackendUnavailableError, build_c_backend
@@ -30,6 +31,7 @@ POLL_S: Final = 0.005
 SETTLE_S: Final = 0.25
 QUIET_SHARE: Final = 0.02
 STATISTICS: Final = b"\xffSTA"
+DROP_TLS: Final = b"\xffDRP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +64,23 @@ class Watch:
 
     async def count(self) -> tuple[int, int]:
         """The current number of connections, and the total since the start."""
+        values = await self._statistics()
+        return values["ready"] - 1, values["readied"] - 1
+
+    async def count_resumed(self) -> int:
+        """The number of connections since the start that resumed a TLS session."""
+        return (await self._statistics())["resumed"]
+
+    async def drop_tls(self) -> float:
+        """Let the backend close all connections with TLS; returns the time before."""
+        at_s = time.monotonic()
+        await self._client.unary(DROP_TLS)
+        return at_s
+
+    async def _statistics(self) -> dict[str, int]:
         text = (await self._client.unary(STATISTICS)).decode()
-        values = dict(part.split("=") for part in text.split())
-        return int(values["ready"]) - 1, int(values["readied"]) - 1
+        pairs = (part.split("=") for part in text.split())
+        return {name: int(value) for name, value in pairs}
 
     async def wait_for_now(self, count: int) -> float:
         """Wait until `count` are connected; returns the time."""
@@ -109,12 +125,25 @@ class ScaleClient(OrderedProcess):
 
 
 @asynccontextmanager
-async def run_echo(ports: int = 1) -> AsyncIterator[Echo]:
-    """A backend on every address of this machine."""
-    binary = await asyncio.to_thread(build_c_backend)
+async def watch_echo(echo: Echo) -> AsyncIterator[Watch]:
+    async with open_client(echo.address) as client:
+        assert isinstance(client, TransportClient), "this is what the adapter opens"
+        yield Watch(client)
+
+
+@asynccontextmanager
+async def run_echo(
+    ports: int = 1, *options: str, certificates: Path | None = None
+) -> AsyncIterator[Echo]:
+    """A backend on every address of this machine. With certificates it may have ports for TLS.
+
+    `options` are arguments for ports of other kinds, which follow in `Echo.ports`.
+    """
+    binary = await asyncio.to_thread(build_c_backend, has_tls=certificates is not None)
     if binary is None:
         raise BackendUnavailableError("no C compiler found, wanted one for backend/be.c")
-    argv = (str(binary), "--die-with-parent", "--bind", "0.0.0.0", *["0"] * ports)
+    place = ("--die-with-parent", "--bind", "0.0.0.0", "--certificates", str(certificates))
+    argv = (str(binary), *place, *["0"] * ports, *options)
     async with running(argv, leaves_at_eof=False) as process:
         assert process.stdout is not None, "a backend is started with a pipe as stdout"
         async with asyncio.timeout(START_TIMEOUT_S):
@@ -160,8 +189,7 @@ class World:
 async def run_world(*, is_profile: bool = False) -> AsyncIterator[World]:
     async with AsyncExitStack() as stack:
         echo = await stack.enter_async_context(run_echo(PORTS))
-        client = await stack.enter_async_context(open_client(echo.address))
-        assert isinstance(client, TransportClient), "this is what the adapter opens"
+        watch = await stack.enter_async_context(watch_echo(echo))
         mesh = await stack.enter_async_context(run_mesh())
         unpaced = await stack.enter_async_context(run_mesh("--unpaced"))
-        yield World(mesh, unpaced, echo, Watch(client), is_profile)
+        yield World(mesh, unpaced, echo, watch, is_profile)
