@@ -53,7 +53,9 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help=f"length of a turn (default {SECONDS})")
     parser.add_argument("--only", nargs="+", metavar="WORKLOAD", help="names or their beginnings")
     parser.add_argument("--clients", nargs="+", metavar="CLIENT", help="names or their beginnings")
-    parser.add_argument("--target", choices=TARGET_BACKENDS, default="direct", help="kind of channel")
+    parser.add_argument(
+        "--target", choices=TARGET_BACKENDS, default="direct", help="kind of channel"
+    )
     parser.add_argument(
         "--floor", action="store_true", help="also the lower bounds: lean probe, raw TCP"
     )
@@ -81,9 +83,7 @@ def fill_defaults(arguments: argparse.Namespace) -> None:
         arguments.seconds = QUICK_SECONDS if is_quick else SECONDS
     if arguments.rounds < 1 or arguments.seconds <= 0:
         raise ValueError("--rounds and --seconds must be positive")
-    arguments.only = select_names(
-        WORKLOADS, arguments.only or TARGET_WORKLOADS[arguments.target]
-    )
+    arguments.only = select_names(WORKLOADS, arguments.only or TARGET_WORKLOADS[arguments.target])
     backends = TARGET_BACKENDS[arguments.target]
     usual = [
         name

@@ -1,9 +1,9 @@
 """Clients that can be measured, and the interface of their adapters.
 
 An adapter is one module with `open_client(address)`, where address is "host:port", or three of them
-separated by commas, or the control plane's, or with TLS "host:port@directory of certificates": an async context manager of a `Client`, or a
-`BlockingClient`. It is entered once, before the first turn, and stays open until the run ends. Add
-a client by adding its module and a line to `CLIENTS`.
+separated by commas, or the control plane's, or with TLS "host:port@directory of certificates": an
+async context manager of a `Client`, or a `BlockingClient`. It is entered once, before the first
+turn, and stays open until the run ends. Add a client by adding its module and a line to `CLIENTS`.
 """
 
 from collections.abc import AsyncIterable, Awaitable, Callable

@@ -54,12 +54,18 @@ class TlsSessions:
         """Let others resume the session of this connection, whose peer is verified.
 
         In TLS 1.3 the server sends what is needed behind the handshake: call this when there is
-        application data. Does nothing if the server has sent nothing.
+        application data. Does nothing if the server has sent nothing, or if another connection has
+        replaced the session that this one offered: of many that connect at once, one is enough.
         """
-        key, session = _find_key(connection), connection.session
-        if key is None or session is None or connection.session_reused:
+        key = _find_key(connection)
+        if key is None or connection.session_reused:
             return
-        if connection.version() == "TLSv1.3" and not session.has_ticket:
+        offered = connection.offered if isinstance(connection, ResumingConnection) else None
+        if self._sessions.get(key) is not offered:
+            return
+        # Last, because it is slow: Python copies the session with all certificates.
+        session = connection.session
+        if session is None or (connection.version() == "TLSv1.3" and not session.has_ticket):
             return
         with self._lock:
             self._sessions.pop(key, None)
@@ -80,6 +86,13 @@ def _find_key(connection: ssl.SSLObject) -> _Key | None:
     return (connection.context, name) if name else None
 
 
+class ResumingConnection(ssl.SSLObject):
+    """TLS connection of a `ResumingContext`."""
+
+    # The session that it may resume.
+    offered: ssl.SSLSession | None = None
+
+
 class ResumingContext(ssl.SSLContext):
     """Context of clients whose connections resume sessions of a cache.
 
@@ -91,6 +104,7 @@ class ResumingContext(ssl.SSLContext):
     @classmethod
     def of(cls, sessions: TlsSessions) -> Self:
         made = cls(ssl.PROTOCOL_TLS_CLIENT)
+        made.sslobject_class = ResumingConnection
         made.sessions = sessions
         return made
 
@@ -99,4 +113,6 @@ class ResumingContext(ssl.SSLContext):
         session = self.sessions.find(connection)
         if session is not None:
             connection.session = session
+            assert isinstance(connection, ResumingConnection), "the context makes no others"
+            connection.offered = session
         return connection

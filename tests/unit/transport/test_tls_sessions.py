@@ -2,6 +2,7 @@
 
 import ssl
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -75,6 +76,30 @@ def test_session_that_the_server_rejects_is_replaced(sessions: TlsSessions) -> N
         sessions.keep(connection)
     assert connect(client, server).session_reused
     assert len(sessions) == 1
+
+
+def test_one_of_many_connections_that_are_made_at_once_has_its_session_kept(
+    sessions: TlsSessions, server: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copying a session takes as long as a handshake."""
+    client = client_context(tls(sessions))
+    copied: list[ssl.SSLObject] = []
+
+    original: Any = ssl.SSLObject.session
+
+    def copy(connection: ssl.SSLObject) -> Any:  # noqa: ANN401 - what the property returns
+        copied.append(connection)
+        return original.fget(connection)
+
+    made = [connect(client, server) for _ in range(3)]
+    monkeypatch.setattr(ssl.SSLObject, "session", property(copy, original.fset))
+    for connection in made:
+        sessions.keep(connection)
+    assert copied == made[:1]
+    resumed = connect(client, server)
+    assert resumed.session_reused
+    sessions.keep(resumed)
+    assert copied == made[:1]
 
 
 def test_session_without_a_ticket_is_not_kept_in_tls_1_3(
