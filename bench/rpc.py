@@ -60,6 +60,9 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
         "--floor", action="store_true", help="also the lower bounds: lean probe, raw TCP"
     )
     parser.add_argument(
+        "--peers", action="store_true", help="also connectrpc, and grpcio through an Envoy"
+    )
+    parser.add_argument(
         "--quick", action="store_true", help="short test run; the figures are not reliable"
     )
     parser.add_argument("--profile", nargs=2, metavar=("CLIENT", "WORKLOAD"), help="top functions")
@@ -88,7 +91,9 @@ def fill_defaults(arguments: argparse.Namespace) -> None:
     usual = [
         name
         for name, kind in CLIENTS.items()
-        if (arguments.floor or not kind.is_floor) and kind.backend in backends
+        if (arguments.floor or not kind.is_floor)
+        and (kind.backend in backends or kind.is_peer)
+        and (arguments.peers or not kind.is_peer)
     ]
     arguments.clients = select_names(CLIENTS, arguments.clients or usual)
     if arguments.profile:

@@ -47,8 +47,9 @@ class ClientKind:
 
     module: str
     loop: Literal["asyncio", "uvloop"]
-    # Lower bounds are measured only with `--floor`.
+    # Lower bounds are measured only with `--floor`, peers other than grpcio only with `--peers`.
     is_floor: bool = False
+    is_peer: bool = False
     # `raw` clients use plain TCP to the backend's raw port and have no streams; `three` have a
     # channel to three ports, with round_robin; `xds` get the same three from a control plane; `tls`
     # verify the backend's certificate, and with `mtls` they have one, too.
@@ -89,6 +90,11 @@ CLIENTS: dict[str, ClientKind] = {
     # Blocking clients have a loop of their own; the one here only reads orders.
     "grpc_sync": ClientKind("grpc_sync", "asyncio", is_blocking=True, reference="grpc_sync"),
     "channel_sync": ClientKind("channel_sync", "asyncio", is_blocking=True, reference="grpc_sync"),
+    # Peers besides grpcio, beside the clients of a mesh.
+    "connectrpc": ClientKind("connectrpc", "asyncio", is_peer=True, reference="grpc_aio_xds"),
+    "envoy_sidecar": ClientKind(
+        "envoy", "asyncio", is_peer=True, backend="three", reference="grpc_aio_xds"
+    ),
     "lean_uvloop": ClientKind("lean", "uvloop", is_floor=True),
     "lean_asyncio": ClientKind("lean", "asyncio", is_floor=True),
     "raw_uvloop": ClientKind("raw", "uvloop", is_floor=True, backend="raw"),
