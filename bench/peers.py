@@ -22,7 +22,7 @@ INSTALL_TIMEOUT_S: Final = 300
 
 
 def use_peer(requirement: tuple[str, ...]) -> Path:
-    """Make a peer importable; ClientUnavailableError with pip's reason if it cannot be installed."""
+    """Make a peer importable; ClientUnavailableError, with pip's reason, if that fails."""
     digest = hashlib.sha256(" ".join(requirement).encode()).hexdigest()[:12]
     directory = BUILD_DIR / f"peer-{digest}"
     if not directory.exists():

@@ -92,6 +92,7 @@ def fill_defaults(arguments: argparse.Namespace) -> None:
         name
         for name, kind in CLIENTS.items()
         if (arguments.floor or not kind.is_floor)
+        and not kind.is_extra
         and (kind.backend in backends or kind.is_peer)
         and (arguments.peers or not kind.is_peer)
     ]

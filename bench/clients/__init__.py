@@ -50,6 +50,8 @@ class ClientKind:
     # Lower bounds are measured only with `--floor`, peers other than grpcio only with `--peers`.
     is_floor: bool = False
     is_peer: bool = False
+    # Measured only by name.
+    is_extra: bool = False
     # `raw` clients use plain TCP to the backend's raw port and have no streams; `three` have a
     # channel to three ports, with round_robin; `xds` get the same three from a control plane; `tls`
     # verify the backend's certificate, and with `mtls` they have one, too.
@@ -90,6 +92,13 @@ CLIENTS: dict[str, ClientKind] = {
     # Blocking clients have a loop of their own; the one here only reads orders.
     "grpc_sync": ClientKind("grpc_sync", "asyncio", is_blocking=True, reference="grpc_sync"),
     "channel_sync": ClientKind("channel_sync", "asyncio", is_blocking=True, reference="grpc_sync"),
+    # With metrics: a stats plugin of OpenTelemetry's SDK, and a reader that exports nothing.
+    "metrics_grpc_aio": ClientKind(
+        "grpc_aio_metrics", "asyncio", is_extra=True, reference="metrics_grpc_aio"
+    ),
+    "metrics_asyncio": ClientKind(
+        "metrics", "asyncio", is_extra=True, reference="metrics_grpc_aio"
+    ),
     # Peers besides grpcio, beside the clients of a mesh.
     "connectrpc": ClientKind("connectrpc", "asyncio", is_peer=True, reference="grpc_aio_xds"),
     "envoy_sidecar": ClientKind(

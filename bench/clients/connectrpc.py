@@ -5,6 +5,7 @@ Its HTTP/2 is Rust's (reqwest). Messages are bytes on both sides, so no serializ
 
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from importlib import import_module
 from typing import Any
 
 from bench.clients import METHOD, Client
@@ -46,33 +47,28 @@ class ConnectRpcClient:
 @asynccontextmanager
 async def open_client(address: str) -> AsyncIterator[Client]:
     use_peer(CONNECTRPC)
-    from connectrpc.client import ConnectClient  # noqa: PLC0415
-    from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType  # noqa: PLC0415
-    from connectrpc.protocol import ProtocolType  # noqa: PLC0415
-    from pyqwest import Client as HttpClient  # noqa: PLC0415
-    from pyqwest import HTTPTransport, HTTPVersion  # noqa: PLC0415
-
+    http, methods = import_module("pyqwest"), import_module("connectrpc.method")
     _, service, name = METHOD.split("/")
     unary, stream = (
-        MethodInfo(
+        methods.MethodInfo(
             service_name=service,
             name=name,
             input=bytes,
             output=bytes,
             stream_type=kind,
-            idempotency_level=IdempotencyLevel.UNKNOWN,
+            idempotency_level=methods.IdempotencyLevel.UNKNOWN,
         )
-        for kind in (StreamType.UNARY, StreamType.SERVER_STREAM)
+        for kind in (methods.StreamType.UNARY, methods.StreamType.SERVER_STREAM)
     )
     async with (
-        HTTPTransport(http_version=HTTPVersion.HTTP2) as transport,
-        ConnectClient(
+        http.HTTPTransport(http_version=http.HTTPVersion.HTTP2) as transport,
+        import_module("connectrpc.client").ConnectClient(
             f"http://{address}",
             codec=BytesCodec(),
-            protocol=ProtocolType.GRPC,
+            protocol=import_module("connectrpc.protocol").ProtocolType.GRPC,
             accept_compression=(),
             send_compression=None,
-            http_client=HttpClient(transport),
+            http_client=http.Client(transport),
         ) as client,
     ):
         yield ConnectRpcClient(client, unary, stream)

@@ -124,25 +124,28 @@ async def run_sidecar(addresses: Sequence[str]) -> AsyncIterator[tuple[int, str]
         )
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
-                while not admin.exists() or not (place := admin.read_text()):
-                    await asyncio.sleep(POLL_S)
-                listener = await _find_listener(place)
+                listener = await _find_listener(admin)
             yield process.pid, listener
         finally:
             process.kill()
             await process.wait()
 
 
-async def _find_listener(admin: str) -> str:
+async def _find_listener(admin: Path) -> str:
     """The address of the only listener, when it listens."""
-    while not (found := await asyncio.to_thread(_list_listeners, admin)):
+    while True:
+        found = await asyncio.to_thread(_list_listeners, admin)
+        if found:
+            place = found[0]["local_address"]["socket_address"]
+            return f"{place['address']}:{place['port_value']}"
         await asyncio.sleep(POLL_S)
-    place = found[0]["local_address"]["socket_address"]
-    return f"{place['address']}:{place['port_value']}"
 
 
-def _list_listeners(admin: str) -> list[dict[str, Any]]:
-    with urlopen(f"http://{admin}/listeners?format=json", timeout=START_TIMEOUT_S) as response:
+def _list_listeners(admin: Path) -> list[dict[str, Any]]:
+    """Listeners by the admin interface, whose address Envoy writes to a file."""
+    if not admin.exists() or not (address := admin.read_text()):
+        return []
+    with urlopen(f"http://{address}/listeners?format=json", timeout=START_TIMEOUT_S) as response:
         return list(json.load(response).get("listener_statuses", []))
 
 
