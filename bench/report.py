@@ -4,7 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from bench.samples import Sample, Summary, summarise
-from bench.targets import Summaries, Verdict, cpu_ratio, cpu_ratio_range, gain, reference_of
+from bench.targets import (
+    Summaries,
+    Verdict,
+    cpu_ratio,
+    cpu_ratio_range,
+    gain,
+    measure_rounds,
+    reference_of,
+)
 from bench.workloads import WORKLOADS, Workload
 
 MILLI = 1000.0
@@ -76,12 +84,25 @@ def to_json(
             for client in by_client
         ],
         "targets": [
-            asdict(verdict.target) | {"got": verdict.got, "outcome": verdict.outcome.value}
+            asdict(verdict.target)
+            | {
+                "got": verdict.got,
+                "rounds": _rounds_of(results, verdict),
+                "outcome": verdict.outcome.value,
+            }
             for verdict in verdicts
         ],
         "unavailable": dict(results.unavailable),
         "failures": dict(results.failures),
     }
+
+
+def _rounds_of(results: Results, verdict: Verdict) -> list[float]:
+    target, by_client = verdict.target, results.samples.get(verdict.target.workload, {})
+    ours, reference = (
+        by_client.get(name, []) for name in (target.client, reference_of(target.client))
+    )
+    return measure_rounds(target.measure, ours, reference)
 
 
 def _result_to_json(

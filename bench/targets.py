@@ -4,14 +4,15 @@ A target is a ratio to grpcio in the same run, because ratios depend less on the
 microseconds.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
 from bench.clients import CLIENTS
-from bench.samples import Summary
+from bench.samples import Sample, Summary, summarise
 
+Measure = Literal["cpu", "p50", "gain", "rate"]
 # Summaries by workload, then by client.
 Summaries = Mapping[str, Mapping[str, Summary]]
 
@@ -27,8 +28,10 @@ class Target:
 
     client: str
     workload: str
-    measure: Literal["cpu", "p50", "gain", "rate"]
+    measure: Measure
     limit: float
+    # Its number in the list of targets, if it has one.
+    number: str = ""
 
     @property
     def is_upper(self) -> bool:
@@ -54,14 +57,14 @@ class Verdict:
     got: float | None
 
 
-def _targets_of(client: str, unary: tuple[float, float, float]) -> tuple[Target, ...]:
+def _transport_targets_of(client: str, unary: tuple[float, float, float]) -> tuple[Target, ...]:
     return (
-        Target(client, "unary-16B-100", "cpu", unary[0]),
-        Target(client, "unary-16B-16", "cpu", unary[1]),
-        Target(client, "unary-16B-1", "cpu", unary[2]),
-        Target(client, "stream-16B-1", "gain", 4.0),
-        Target(client, "stream-16B-16", "gain", 3.0),
-        Target(client, "stream-64KiB-1", "gain", 1.2),
+        Target(client, "unary-16B-100", "cpu", unary[0], "P6"),
+        Target(client, "unary-16B-16", "cpu", unary[1], "P6"),
+        Target(client, "unary-16B-1", "cpu", unary[2], "P6"),
+        Target(client, "stream-16B-1", "gain", 4.0, "P7"),
+        Target(client, "stream-16B-16", "gain", 3.0, "P7"),
+        Target(client, "stream-64KiB-1", "gain", 1.2, "P7"),
     )
 
 
@@ -76,27 +79,42 @@ def _channel_targets_of(client: str) -> tuple[Target, ...]:
 
 def _xds_targets_of(client: str) -> tuple[Target, ...]:
     return (
-        Target(client, "unary-16B-100", "cpu", 0.30),
-        Target(client, "unary-16B-16", "cpu", 0.30),
-        Target(client, "unary-16B-1", "cpu", 0.50),
-        Target(client, "unary-16B-100", "rate", 4.0),
-        Target(client, "unary-16B-1", "p50", 1.00),
-        Target(client, "open-16B-2000", "cpu", 0.50),
-        Target(client, "open-16B-2000", "p50", 1.00),
+        Target(client, "unary-16B-100", "cpu", 0.15, "P1"),
+        Target(client, "unary-16B-100", "rate", 6.0, "P1"),
+        Target(client, "unary-16B-16", "cpu", 0.20, "P2"),
+        Target(client, "unary-16B-1", "cpu", 0.20, "P3"),
+        Target(client, "unary-16B-1", "p50", 0.40, "P3"),
+        Target(client, "open-16B-2000", "cpu", 0.30, "P3"),
+        Target(client, "open-16B-2000", "p50", 0.40, "P3"),
+        Target(client, "unary-1KiB-100", "cpu", 0.20, "P4"),
+        Target(client, "unary-64KiB-100", "cpu", 0.50, "P4"),
+    )
+
+
+def _tls_targets_of(client: str) -> tuple[Target, ...]:
+    return (
+        Target(client, "unary-16B-1", "cpu", 0.35, "P18"),
+        Target(client, "unary-16B-100", "cpu", 0.30, "P18"),
     )
 
 
 TARGETS: tuple[Target, ...] = (
-    *_targets_of("transport_uvloop", (0.12, 0.15, 0.40)),
-    *_targets_of("transport_asyncio", (0.15, 0.20, 0.45)),
-    *_channel_targets_of("channel_uvloop"),
-    *_channel_targets_of("channel_asyncio"),
     *_xds_targets_of("xds_uvloop"),
     *_xds_targets_of("xds_asyncio"),
-    Target("channel_sync", "blocking-16B-1", "cpu", 0.80),
-    Target("channel_sync", "blocking-16B-1", "p50", 1.00),
-    Target("channel_sync", "blocking-16B-8", "cpu", 0.40),
-    Target("channel_sync", "blocking-16B-32", "cpu", 0.40),
+    *_channel_targets_of("channel_uvloop"),
+    *_channel_targets_of("channel_asyncio"),
+    Target("channel_sync", "blocking-16B-1", "cpu", 0.45, "P5"),
+    Target("channel_sync", "blocking-16B-1", "p50", 1.00, "P5"),
+    Target("channel_sync", "blocking-16B-8", "cpu", 0.30, "P5"),
+    Target("channel_sync", "blocking-16B-32", "cpu", 0.30, "P5"),
+    *_transport_targets_of("transport_uvloop", (0.08, 0.12, 0.20)),
+    *_transport_targets_of("transport_asyncio", (0.15, 0.20, 0.45)),
+    *_tls_targets_of("tls_uvloop"),
+    *_tls_targets_of("tls_asyncio"),
+    *_tls_targets_of("mtls_uvloop"),
+    *_tls_targets_of("mtls_asyncio"),
+    Target("metrics_sync", "blocking-16B-1", "cpu", 0.50, "P19"),
+    Target("metrics_sync", "blocking-16B-8", "cpu", 0.50, "P19"),
 )
 
 
@@ -122,6 +140,18 @@ def cpu_ratio_range(ours: Summary, reference: Summary) -> tuple[float, float]:
     return min(ratios), max(ratios)
 
 
+def measure_rounds(
+    measure: Measure, ours: Sequence[Sample], reference: Sequence[Sample]
+) -> list[float]:
+    """The measure of each round compared with the reference's same round."""
+    found = []
+    for mine, theirs in zip(ours, reference, strict=False):
+        got = _compare(measure, summarise([mine]), summarise([theirs]))
+        if got is not None:
+            found.append(got)
+    return found
+
+
 def judge(summaries: Summaries, targets: Iterable[Target] = TARGETS) -> list[Verdict]:
     """One verdict per target, in order."""
     return [_judge_one(target, summaries.get(target.workload, {})) for target in targets]
@@ -135,14 +165,14 @@ def is_acceptable(verdicts: Iterable[Verdict]) -> bool:
 
 def _judge_one(target: Target, by_client: Mapping[str, Summary]) -> Verdict:
     ours, reference = by_client.get(target.client), by_client.get(reference_of(target.client))
-    got = None if ours is None or reference is None else _compare(target, ours, reference)
+    got = None if ours is None or reference is None else _compare(target.measure, ours, reference)
     if got is None:
         return Verdict(target, Outcome.NOT_MEASURED, None)
     return Verdict(target, Outcome.PASS if target.is_met_by(got) else Outcome.MISS, got)
 
 
-def _compare(target: Target, ours: Summary, reference: Summary) -> float | None:
-    match target.measure:
+def _compare(measure: Measure, ours: Summary, reference: Summary) -> float | None:
+    match measure:
         case "cpu":
             return cpu_ratio(ours, reference)
         case "gain":

@@ -93,11 +93,19 @@ CLIENTS: dict[str, ClientKind] = {
     "grpc_sync": ClientKind("grpc_sync", "asyncio", is_blocking=True, reference="grpc_sync"),
     "channel_sync": ClientKind("channel_sync", "asyncio", is_blocking=True, reference="grpc_sync"),
     # With metrics: a stats plugin of OpenTelemetry's SDK, and a reader that exports nothing.
-    "metrics_grpc_aio": ClientKind(
-        "grpc_aio_metrics", "asyncio", is_extra=True, reference="metrics_grpc_aio"
+    "metrics_grpc_sync": ClientKind(
+        "grpc_sync_metrics",
+        "asyncio",
+        is_blocking=True,
+        is_extra=True,
+        reference="metrics_grpc_sync",
     ),
-    "metrics_asyncio": ClientKind(
-        "metrics", "asyncio", is_extra=True, reference="metrics_grpc_aio"
+    "metrics_sync": ClientKind(
+        "channel_sync_metrics",
+        "asyncio",
+        is_blocking=True,
+        is_extra=True,
+        reference="metrics_grpc_sync",
     ),
     # Peers besides grpcio, beside the clients of a mesh.
     "connectrpc": ClientKind("connectrpc", "asyncio", is_peer=True, reference="grpc_aio_xds"),
