@@ -12,7 +12,7 @@ SEEDS  ?= 20
 
 .DEFAULT_GOAL := help
 .PHONY: help env test check format lint types layers tidy fmt
-.PHONY: spec contracts e2e interop conformance docs bench bench-xds bench-scale fuzz fuzz-mesh
+.PHONY: spec contracts e2e interop conformance docs bench bench-all bench-xds bench-scale fuzz fuzz-mesh
 .PHONY: sim mutants interleavings peers istio pythons coverage lock demo first-hour screenshots clean
 
 help:  ## Show this list
@@ -65,6 +65,9 @@ bench: $(STAMP)  ## Measure RPCs against grpcio
 
 bench-xds: $(STAMP)  ## Measure RPCs through a control plane against grpcio
 	@$(PY) bench/rpc.py --target xds --targets $(ARGS)
+
+bench-all: $(STAMP)  ## Measure every row of the targets with all peers, 40 minutes and more; ARGS="--rows P1,P9"
+	@$(PY) -m bench.all $(ARGS)
 
 bench-scale: $(STAMP)  ## Measure large and changing meshes against grpcio
 	@$(PY) bench/scale.py $(ARGS)

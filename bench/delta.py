@@ -205,14 +205,19 @@ async def _wait_acked(plane: ControlPlane) -> None:
 
 async def main(arguments: argparse.Namespace) -> None:
     rows: dict[str, list[str]] = {}
+    measured = {}
     for kind in CLIENTS:
         found = await measure(kind, arguments.clusters, arguments.changes)
+        measured[kind] = found
         for name, (kilobytes, cpu_ms) in found.items():
             rows.setdefault(name, []).append(f"{kilobytes:,.1f} kB, {cpu_ms:.1f} ms")
     print(f"{arguments.clusters} clusters; received bytes and CPU time of the client")
     print(_row("", CLIENTS))
     for name, cells in rows.items():
         print(_row(name, cells))
+    if arguments.json:
+        run = {"clusters": arguments.clusters, "kilobytes_and_cpu_ms": measured}
+        arguments.json.write_text(json.dumps(run, indent=2) + "\n")
 
 
 def _row(name: str, cells: Sequence[str]) -> str:
@@ -223,6 +228,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--clusters", type=int, default=1000)
     parser.add_argument("--changes", type=int, default=20)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every number to FILE")
     parser.add_argument("--client", choices=("grpcio", "proxyless"), help=argparse.SUPPRESS)
     return parser.parse_args()
 

@@ -4,7 +4,7 @@ A figure is the median over the rounds; a target compares ours with grpcio's of 
 our own at a smaller size, or with a number.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import isnan
 from statistics import median
@@ -129,6 +129,8 @@ class ScaleVerdict:
     target: ScaleTarget
     client: str
     got: float | None
+    # The same figure from each round alone.
+    rounds: tuple[float, ...] = ()
 
     @property
     def outcome(self) -> Outcome:
@@ -142,20 +144,26 @@ def judge(
 ) -> list[ScaleVerdict]:
     """One verdict per target and client of ours."""
     ours = [client for client in clients if client != REFERENCE]
-    return [
-        ScaleVerdict(target, client, _compare(target, client, results))
-        for target in targets
-        for client in ours
-    ]
+    return [_judge_one(results, target, client) for target in targets for client in ours]
 
 
-def _compare(target: ScaleTarget, client: str, results: ScaleResults) -> float | None:
+def _judge_one(results: ScaleResults, target: ScaleTarget, client: str) -> ScaleVerdict:
+    def find(size: int, whose: str) -> list[float]:
+        return results.values.get((target.row, size, target.measure, whose), [])
+
+    def get_median(size: int, whose: str) -> float:
+        return median(find(size, whose) or [float("nan")])
+
+    def get_round(number: int) -> Callable[[int, str], float]:
+        return lambda size, whose: ([*find(size, whose)[number:], float("nan")])[0]
+
+    rounds = [_compare(target, client, get_round(n)) for n in range(len(find(target.size, client)))]
+    known = tuple(each for each in rounds if each is not None)
+    return ScaleVerdict(target, client, _compare(target, client, get_median), known)
+
+
+def _compare(target: ScaleTarget, client: str, get: Callable[[int, str], float]) -> float | None:
     """The figure of the target; None if a measurement for it is missing."""
-
-    def get(size: int, whose: str) -> float:
-        value = results.median(target.row, size, target.measure, whose)
-        return float("nan") if value is None else value
-
     size, base = target.size, target.base
     match target.kind:
         case "value":
@@ -231,7 +239,13 @@ def to_json(
         ],
         "targets": [
             asdict(verdict.target)
-            | {"client": verdict.client, "got": verdict.got, "outcome": verdict.outcome.value}
+            | {
+                "text": str(verdict.target),
+                "client": verdict.client,
+                "got": verdict.got,
+                "rounds": verdict.rounds,
+                "outcome": verdict.outcome.value,
+            }
             for verdict in verdicts
         ],
         "failures": dict(results.failures),

@@ -1,0 +1,156 @@
+"""Rows of `bench/all.py`: for each, the programs that measure it. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bench.conversion import (
+    Convert,
+    from_churn,
+    from_delta,
+    from_observed,
+    from_picks,
+    from_rpc,
+    from_scale,
+    from_soak,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One program: a module of this package, its arguments, and the reader of its JSON.
+
+    `quick` are the arguments of a short test run, which follow the others.
+    """
+
+    module: str
+    arguments: tuple[str, ...]
+    convert: Convert
+    has_rounds: bool = True
+    quick: tuple[str, ...] = ("--quick",)
+
+    def argv(self, rounds: int, *, is_quick: bool = False) -> tuple[str, ...]:
+        found = ["-m", f"bench.{self.module}", *self.arguments]
+        if is_quick:
+            found += self.quick
+        if self.has_rounds:
+            found += ["--rounds", str(rounds)]
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class RowRun:
+    """One row of the list of targets."""
+
+    number: str
+    title: str
+    steps: tuple[Step, ...]
+
+
+def _rpc(workloads: Sequence[str], *options: str) -> Step:
+    return Step("rpc", ("--targets", "--only", *workloads, *options), from_rpc)
+
+
+def _mesh_rpc(*workloads: str) -> Step:
+    """The clients of a mesh, and the peers besides grpcio."""
+    return _rpc(workloads, "--target", "xds", "--peers")
+
+
+def _scale(row: str) -> Step:
+    return Step("scale", ("--rows", row), from_scale)
+
+
+_UNARY: Final = ("unary-16B-1", "unary-16B-16", "unary-16B-100")
+_BARE: Final = ("grpc_aio", "transport_uvloop", "transport_asyncio")
+_FLOOR: Final = ("lean_uvloop", "raw_uvloop")
+_SOAK_QUICK: Final = ("--quick",)
+_CHURN_QUICK: Final = ("--minutes", "0.2", "--changes-per-s", "40", "--settle-s", "0.5")
+
+ROWS: Final = (
+    RowRun("P1", "unary RPCs in a mesh, 100 in flight", (_mesh_rpc("unary-16B-100"),)),
+    RowRun("P2", "unary RPCs in a mesh, 16 in flight", (_mesh_rpc("unary-16B-16"),)),
+    RowRun(
+        "P3",
+        "unary RPCs in a mesh, 1 in flight, and at 2,000 per second",
+        (_mesh_rpc("unary-16B-1", "open-16B-2000"),),
+    ),
+    RowRun(
+        "P4",
+        "larger payloads in a mesh, 100 in flight",
+        (_mesh_rpc("unary-1KiB-100", "unary-64KiB-100"),),
+    ),
+    RowRun(
+        "P5",
+        "the blocking API: 1, 8 and 32 threads",
+        (_rpc(("blocking",), "--clients", "grpc_sync", "channel_sync"),),
+    ),
+    RowRun(
+        "P6",
+        "the bare transport, and the lower bounds",
+        (_rpc(_UNARY, "--clients", *_BARE, *_FLOOR),),
+    ),
+    RowRun(
+        "P7",
+        "server streaming on the bare transport",
+        (_rpc(("stream",), "--clients", *_BARE, "lean_uvloop", "connectrpc"),),
+    ),
+    RowRun("P8", "routes: CPU per RPC when only the last of many matches", (_scale("P8"),)),
+    RowRun("P9", "many endpoints: until all are connected; the first RPC", (_scale("P9"),)),
+    RowRun("P10", "one endpoint added to many", (_scale("P10"),)),
+    RowRun("P11", "memory", (_scale("P11"),)),
+    RowRun(
+        "P12",
+        "many clusters: the first RPC; one changed cluster",
+        (
+            _scale("P12"),
+            Step("delta", (), from_delta, has_rounds=False, quick=("--clusters", "50")),
+        ),
+    ),
+    RowRun("P13", "cold start: process start to the end of the first RPC", (_scale("P13"),)),
+    RowRun("P14", "failover: the backends of the first priority are killed", (_scale("P14"),)),
+    RowRun("P15", "torn config: the new cluster comes 500 ms late", (_scale("P15"),)),
+    RowRun("P16", "an idle channel with many connections", (_scale("P16"),)),
+    RowRun(
+        "P17",
+        "soak: RPCs through changes of the config and outages of the control plane",
+        (Step("soak", (), from_soak, has_rounds=False, quick=_SOAK_QUICK),),
+    ),
+    RowRun(
+        "P18",
+        "TLS and mTLS; all connections made again",
+        (
+            _rpc(
+                (*_UNARY[::2], "unary-64KiB-100", "stream-16B-1", "stream-64KiB-1"),
+                "--target",
+                "tls",
+            ),
+            _scale("P18"),
+        ),
+    ),
+    RowRun(
+        "P19",
+        "metrics and traces",
+        (
+            Step("observed", (), from_observed, quick=("--rpcs", "200")),
+            _rpc(("blocking-16B-1", "blocking-16B-8"), "--clients", "metrics_"),
+        ),
+    ),
+    RowRun("P20", "all endpoints replaced; new ones take 0.5 s to connect", (_scale("P20"),)),
+    RowRun("picks", "picks: time by number of endpoints", (Step("picks", (), from_picks),)),
+    RowRun(
+        "churn",
+        "30 minutes of load and churn",
+        (Step("churn", (), from_churn, has_rounds=False, quick=_CHURN_QUICK),),
+    ),
+)
+
+
+def select_rows(wanted: Sequence[str] | None) -> list[RowRun]:
+    """The rows with these numbers, in their order; all if None. Raises ValueError if unknown."""
+    if wanted is None:
+        return list(ROWS)
+    known = [row.number for row in ROWS]
+    unknown = [each for each in wanted if each not in known]
+    if unknown:
+        raise ValueError(f"unknown row {unknown[0]!r}, wanted one of {', '.join(known)}")
+    return [row for row in ROWS if row.number in wanted]
