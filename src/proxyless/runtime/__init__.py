@@ -8,6 +8,7 @@ virtual     VirtualClock, which a test advances
 deadlines   DeadlineQueue: any number of deadlines on one timer
 rand        Random, seeded by the system or by a test
 network     Network and Listener; AsyncioNetwork on real sockets
+shared_tls  connect_tls: TLS on asyncio's own loops, whose connections share a read buffer
 lookups     LookupThreads: names are resolved in threads, of which slow names hold only a part
 daemon_threads  DaemonThreads: thread pool for calls that may never return
 offload     Offload: runs blocking work in a thread and calls back on the loop

@@ -118,13 +118,12 @@ class AsyncioNetwork:
             case IpAddress(host, port) if isinstance(loop, asyncio.SelectorEventLoop) and _IS_POSIX:
                 # Cheaper than the loop's own way from an address to a socket.
                 sock = await _connect_tcp(loop, host, port)
-                return await loop.create_connection(
-                    protocol_factory,
-                    sock=sock,
-                    ssl=tls,
-                    server_hostname=name,
-                    ssl_shutdown_timeout=shutdown_timeout_s,
-                )
+                if tls is None or name is None:
+                    return await loop.create_connection(protocol_factory, sock=sock)
+                from proxyless.runtime.shared_tls import connect_tls  # noqa: PLC0415 - few have TLS
+
+                timeout_s = _TLS_SHUTDOWN_TIMEOUT_S
+                return await connect_tls(sock, protocol_factory, tls, name, timeout_s)
             case IpAddress(host, port):
                 # asyncio and uvloop set TCP_NODELAY, as the contract tests check.
                 return await loop.create_connection(
