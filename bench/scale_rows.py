@@ -275,5 +275,6 @@ async def tls_reconnects(world: World, client: str, size: int) -> Measured:
         "first_cpu_s": before["cpu_s"] - opened["cpu_s"],
         "connected_s": again_s - dropped_s,
         "cpu_s": after["cpu_s"] - before["cpu_s"],
+        "rss_kb": after["rss_kb"],
         "resumed": share,
     }
