@@ -96,8 +96,9 @@ def run_step(step: Step, number: str, argv: Sequence[str]) -> Converted:
         return step.convert(number, json.loads(path.read_text()))
 
 
-def run_row(row: RowRun, rounds: int, *, is_quick: bool) -> RowResult:
-    commands = [step.argv(rounds, is_quick=is_quick) for step in row.steps]
+def run_row(row: RowRun, arguments: argparse.Namespace) -> RowResult:
+    rounds, seconds, is_quick = arguments.rounds, arguments.seconds, arguments.quick
+    commands = [step.argv(rounds, seconds=seconds, is_quick=is_quick) for step in row.steps]
     made = RowResult(
         number=row.number,
         title=row.title,
@@ -137,6 +138,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("bench/all.py", description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=lambda text: text.split(","), help="such as P1,P9")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"default {ROUNDS}")
+    parser.add_argument("--seconds", type=float, help="length of a turn of RPCs (default 1)")
     parser.add_argument("--results", type=Path, default=RESULTS, help=f"default {RESULTS}")
     parser.add_argument("--resume", action="store_true", help="skip rows that the file has")
     parser.add_argument(
@@ -169,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if arguments.resume and row.number in rows:
                 log_progress(f"{row.number}: in {arguments.results} since {rows[row.number].date}")
                 continue
-            rows[row.number] = run_row(row, arguments.rounds, is_quick=arguments.quick)
+            rows[row.number] = run_row(row, arguments)
             save(arguments.results, ordered(rows))
     except KeyboardInterrupt:
         log_progress("interrupted")

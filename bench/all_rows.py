@@ -29,12 +29,17 @@ class Step:
     has_rounds: bool = True
     quick: tuple[str, ...] = ("--quick",)
 
-    def argv(self, rounds: int, *, is_quick: bool = False) -> tuple[str, ...]:
+    def argv(
+        self, rounds: int, *, seconds: float | None = None, is_quick: bool = False
+    ) -> tuple[str, ...]:
+        """The command line, without the interpreter. `seconds` are those of a turn of RPCs."""
         found = ["-m", f"bench.{self.module}", *self.arguments]
         if is_quick:
             found += self.quick
         if self.has_rounds:
             found += ["--rounds", str(rounds)]
+        if seconds is not None and self.module == "rpc":
+            found += ["--seconds", f"{seconds:g}"]
         return tuple(found)
 
 
