@@ -1,6 +1,7 @@
 """Benchmark of every row of the list of targets, with grpcio and the other peers in the same run.
 
-    python -m bench.all [--rows P1,P9] [--rounds N] [--results FILE] [--resume] [--quick]
+    python -m bench.all [--rows P1,P9] [--rounds N] [--results FILE] [--resume] [--short]
+                        [--seconds S] [--quick] [--list]
 
 Each row is measured by other programs of this package, in processes of their own; the results are
 saved after each row. `--resume` leaves rows alone that the file has. Progress goes to stderr, the
@@ -97,8 +98,16 @@ def run_step(step: Step, number: str, argv: Sequence[str]) -> Converted:
 
 
 def run_row(row: RowRun, arguments: argparse.Namespace) -> RowResult:
-    rounds, seconds, is_quick = arguments.rounds, arguments.seconds, arguments.quick
-    commands = [step.argv(rounds, seconds=seconds, is_quick=is_quick) for step in row.steps]
+    rounds = arguments.rounds
+    commands = [
+        step.argv(
+            rounds,
+            seconds=arguments.seconds,
+            is_quick=arguments.quick,
+            is_short=arguments.short,
+        )
+        for step in row.steps
+    ]
     made = RowResult(
         number=row.number,
         title=row.title,
@@ -141,6 +150,9 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="length of a turn of RPCs (default 1)")
     parser.add_argument("--results", type=Path, default=RESULTS, help=f"default {RESULTS}")
     parser.add_argument("--resume", action="store_true", help="skip rows that the file has")
+    parser.add_argument(
+        "--short", action="store_true", help="a minute of soak, six minutes of churn"
+    )
     parser.add_argument(
         "--quick", action="store_true", help="short test run; the figures are not reliable"
     )

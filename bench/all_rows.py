@@ -20,7 +20,8 @@ from bench.conversion import (
 class Step:
     """One program: a module of this package, its arguments, and the reader of its JSON.
 
-    `quick` are the arguments of a short test run, which follow the others.
+    `quick` are the arguments of a short test run, which follow the others; `short` those of a run
+    whose figures are reliable, but which may not find what is rare.
     """
 
     module: str
@@ -28,14 +29,22 @@ class Step:
     convert: Convert
     has_rounds: bool = True
     quick: tuple[str, ...] = ("--quick",)
+    short: tuple[str, ...] = ()
 
     def argv(
-        self, rounds: int, *, seconds: float | None = None, is_quick: bool = False
+        self,
+        rounds: int,
+        *,
+        seconds: float | None = None,
+        is_quick: bool = False,
+        is_short: bool = False,
     ) -> tuple[str, ...]:
         """The command line, without the interpreter. `seconds` are those of a turn of RPCs."""
         found = ["-m", f"bench.{self.module}", *self.arguments]
         if is_quick:
             found += self.quick
+        elif is_short:
+            found += self.short
         if self.has_rounds:
             found += ["--rounds", str(rounds)]
         if seconds is not None and self.module == "rpc":
@@ -68,7 +77,8 @@ def _scale(row: str) -> Step:
 _UNARY: Final = ("unary-16B-1", "unary-16B-16", "unary-16B-100")
 _BARE: Final = ("grpc_aio", "transport_uvloop", "transport_asyncio")
 _FLOOR: Final = ("lean_uvloop", "raw_uvloop")
-_SOAK_QUICK: Final = ("--quick",)
+_SOAK_SHORT: Final = ("--rpcs", "15000", "--outages", "4")
+_CHURN_SHORT: Final = ("--minutes", "6")
 _CHURN_QUICK: Final = ("--minutes", "0.2", "--changes-per-s", "40", "--settle-s", "0.5")
 
 ROWS: Final = (
@@ -118,7 +128,7 @@ ROWS: Final = (
     RowRun(
         "P17",
         "soak: RPCs through changes of the config and outages of the control plane",
-        (Step("soak", (), from_soak, has_rounds=False, quick=_SOAK_QUICK),),
+        (Step("soak", (), from_soak, has_rounds=False, short=_SOAK_SHORT),),
     ),
     RowRun(
         "P18",
@@ -145,7 +155,16 @@ ROWS: Final = (
     RowRun(
         "churn",
         "30 minutes of load and churn",
-        (Step("churn", (), from_churn, has_rounds=False, quick=_CHURN_QUICK),),
+        (
+            Step(
+                "churn",
+                (),
+                from_churn,
+                has_rounds=False,
+                quick=_CHURN_QUICK,
+                short=_CHURN_SHORT,
+            ),
+        ),
     ),
 )
 
