@@ -224,13 +224,13 @@ def _row(name: str, cells: Sequence[str]) -> str:
     return f"{name:24}" + "".join(f"{cell:>26}" for cell in cells)
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--clusters", type=int, default=1000)
     parser.add_argument("--changes", type=int, default=20)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number to FILE")
     parser.add_argument("--client", choices=("grpcio", "proxyless"), help=argparse.SUPPRESS)
-    return parser.parse_args()
+    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

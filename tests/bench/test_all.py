@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from bench.all_rows import ROWS, RowRun, Step, select_rows
 from bench.clients import CLIENTS
 from bench.conversion import Converted
 from bench.results import Figure, load
+from bench.rpc import parse_arguments
 from bench.scale_targets import ROWS as SCALE_ROWS
 from bench.targets import TARGETS
 
@@ -31,15 +33,15 @@ def test_every_number_of_the_targets_has_a_row() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.number)
 def test_programs_of_a_row_accept_their_arguments(row: RowRun) -> None:
+    """Wrong ones raise SystemExit."""
     for step in row.steps:
-        argv = step.argv(2)
-        assert argv[:2] == ("-m", f"bench.{step.module}")
-        assert ("--rounds" in argv) is step.has_rounds
+        for kind in ({}, {"is_quick": True}, {"is_short": True}):
+            switch, module, *arguments = step.argv(2, seconds=0.5, **kind)
+            assert switch == "-m"
+            import_module(module).parse_arguments([*arguments, "--json", "run.json"])
 
 
 def test_peers_run_beside_grpcio_and_ours_in_the_rows_of_a_mesh() -> None:
-    from bench.rpc import parse_arguments  # noqa: PLC0415 - it changes the path
-
     (step,) = select_rows(["P1"])[0].steps
     clients = parse_arguments(list(step.argv(5)[2:])).clients
     assert {"grpc_aio_xds", "xds_asyncio", "xds_uvloop"} <= set(clients)
