@@ -127,7 +127,7 @@ ROWS: Final = (
     RowRun("P16", "an idle channel with many connections", (_scale("P16"),)),
     RowRun(
         "P17",
-        "soak: RPCs through changes of the config and outages of the control plane",
+        "the soak",
         (Step("soak", (), from_soak, has_rounds=False, short=_SOAK_SHORT),),
     ),
     RowRun(

@@ -19,6 +19,7 @@ from tests.docs.terminals import PageError
 # The scripts of targets, which get ARGS.
 SCRIPTS = {
     "bench": ("bench/rpc.py",),
+    "bench-all": ("-m", "bench.all"),
     "bench-xds": ("bench/rpc.py",),
     "bench-scale": ("bench/scale.py",),
     "conformance": ("-m", "tools.conformance"),

@@ -42,9 +42,11 @@ def _checked(pattern: str, reason: str) -> Checked:
 # A test checks that .ci/run starts the long ones.
 CHECKED: tuple[Checked, ...] = (
     _checked(r"make (test|check|demo|conformance|sim|env)\b", "minutes: .ci/run runs it"),
-    _checked(r"make (bench|bench-xds|bench-scale|fuzz)\b", "minutes: its script has tests"),
     _checked(
-        r"(\S*python) (-m )?bench[./](rpc|scale|serve_clients|soak|delta)\b",
+        r"make (bench|bench-all|bench-xds|bench-scale|fuzz)\b", "minutes: its script has tests"
+    ),
+    _checked(
+        r"(\S*python) (-m )?bench[./](all|churn|rpc|scale|serve_clients|soak|delta|page)\b",
         "minutes: tests/bench tests it",
     ),
     _checked(
