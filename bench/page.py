@@ -12,7 +12,7 @@ Exit codes: 0 written, or with --check all are current; 1 not current; 2 wrong u
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -58,8 +58,8 @@ NAMES: Final = {
 }
 
 
-def make_plots(rows: Mapping[str, RowResult]) -> dict[str, str]:
-    """SVG by file name; a plot without figures is left out."""
+def make_plots(rows: Mapping[str, RowResult]) -> dict[str, Plot]:
+    """Plots by file name; one without figures is left out."""
     plots = {
         "performance-cpu.svg": Plot(
             "Client CPU per unary RPC of 16 B in a mesh",
@@ -81,7 +81,7 @@ def make_plots(rows: Mapping[str, RowResult]) -> dict[str, str]:
                 points = {float(size): each.median for size, each in by_size.items()}
                 lines[NAMES.get(client, client)] = points
         plots[name] = Plot(title, x_text, y_text, lines)
-    return {name: format_svg(plot) for name, plot in plots.items() if plot.lines}
+    return {name: plot for name, plot in plots.items() if plot.lines}
 
 
 def _by_load(
@@ -113,10 +113,10 @@ def split_notes(text: str) -> tuple[str, dict[str, str], str]:
     return "\n\n".join(before), by_row, "\n\n".join(after)
 
 
-def make_page(rows: Sequence[RowResult], notes: str, plots: Iterable[str]) -> str:
+def make_page(rows: Sequence[RowResult], notes: str, plots: Mapping[str, Plot]) -> str:
     before, by_row, after = split_notes(notes)
     unknown = set(by_row) - {row.number for row in rows}
-    images = [f"![{name.removesuffix('.svg')}](images/{name})" for name in plots]
+    images = [f"![{plot.title}](images/{name})" for name, plot in plots.items()]
     # Misses first.
     sorted_rows = sorted(rows, key=lambda row: row.outcome != MISSED)
     parts = [
@@ -166,7 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not rows:
         parser.error(f"no results in {arguments.results}: run `make bench-all`")
     plots = make_plots({row.number: row for row in rows})
-    files = {IMAGES / name: text for name, text in plots.items()}
+    files = {IMAGES / name: format_svg(plot) for name, plot in plots.items()}
     files[PAGE] = make_page(rows, NOTES.read_text(), plots)
     stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
     if arguments.check:

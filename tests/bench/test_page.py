@@ -34,7 +34,7 @@ def sized(client: str, *values: float) -> tuple[Figure, ...]:
 
 
 def test_misses_come_first_in_the_page_and_in_its_tables() -> None:
-    made = make_page([row("P1", GOOD), row("P9", GOOD, MISS)], NOTES, [])
+    made = make_page([row("P1", GOOD), row("P9", GOOD, MISS)], NOTES, {})
     assert made.index("## P9: a title") < made.index("## P1: a title")
     assert "1 of 3 targets" not in made
     assert "2 of 3 targets are met" in made
@@ -44,16 +44,17 @@ def test_misses_come_first_in_the_page_and_in_its_tables() -> None:
 
 def test_notes_stay_with_their_row_and_nothing_of_them_is_lost() -> None:
     assert split_notes(NOTES) == ("## Before\n\nhow", {"P9": "why P9"}, "## Where\n\nafter all")
-    made = make_page([row("P9", MISS)], NOTES, ["a.svg"])
+    plot = Plot("a plot", "x", "y", {"a": {1.0: 1.0}})
+    made = make_page([row("P9", MISS)], NOTES, {"a.svg": plot})
     order = ["how", "## Summary", "images/a.svg", "## P9: a title", "why P9", "after all"]
     assert [made.index(each) for each in order] == sorted(made.index(each) for each in order)
-    assert "why P9" in make_page([row("P1", GOOD)], NOTES, []), "even of a row without results"
+    assert "why P9" in make_page([row("P1", GOOD)], NOTES, {}), "even of a row without results"
 
 
 def test_plots_have_a_line_per_client_and_are_svg() -> None:
     figures = (*sized("grpc_aio_xds", 0.1, 1.0), *sized("xds_asyncio", 0.2, 0.5))
     plots = make_plots({"P9": row("P9", figures=figures)})
-    (text,) = plots.values()
+    (text,) = map(format_svg, plots.values())
     root = ET.fromstring(text)
     lines = root.findall("{http://www.w3.org/2000/svg}polyline")
     assert len(lines) == 2
