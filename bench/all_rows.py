@@ -151,7 +151,7 @@ ROWS: Final = (
         ),
     ),
     RowRun("P20", "all endpoints replaced; new ones take 0.5 s to connect", (_scale("P20"),)),
-    RowRun("picks", "picks: time by number of endpoints", (Step("picks", (), from_picks),)),
+    RowRun("picks", "time by number of endpoints", (Step("picks", (), from_picks),)),
     RowRun(
         "churn",
         "30 minutes of load and churn",

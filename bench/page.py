@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.all import RESULTS
+from bench.all_rows import ROWS
 from bench.page_tables import format_figures, format_judgements, format_summary
 from bench.plots import Plot, format_svg
 from bench.results import MISSED, RowResult, load
@@ -115,7 +116,8 @@ def split_notes(text: str) -> tuple[str, dict[str, str], str]:
 
 def make_page(rows: Sequence[RowResult], notes: str, plots: Mapping[str, Plot]) -> str:
     before, by_row, after = split_notes(notes)
-    unknown = set(by_row) - {row.number for row in rows}
+    measured = {row.number for row in rows}
+    others = [row for row in ROWS if row.number in by_row.keys() - measured]
     images = [f"![{plot.title}](images/{name})" for name, plot in plots.items()]
     # Misses first.
     sorted_rows = sorted(rows, key=lambda row: row.outcome != MISSED)
@@ -130,7 +132,10 @@ def make_page(rows: Sequence[RowResult], notes: str, plots: Mapping[str, Plot]) 
         format_summary(rows),
         *images,
         *(_format_row(row, by_row.get(row.number, "")) for row in sorted_rows),
-        *(f"## {number}\n\n{by_row[number]}" for number in sorted(unknown)),
+        *(
+            f"## {row.number}: {row.title}\n\nNot in the last run.\n\n{by_row[row.number]}"
+            for row in others
+        ),
         after,
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -140,7 +145,8 @@ def _format_row(row: RowResult, note: str) -> str:
     environment = row.environment
     when = row.date.partition("T")[0]
     load_average = f"load average {environment.get('load_average', 0):.1f} at the start"
-    facts = f"{row.rounds} rounds on {when}, commit {environment.get('commit')}, {load_average}"
+    rounds = "1 round" if row.rounds == 1 else f"{row.rounds} rounds"
+    facts = f"{rounds} on {when}, commit {environment.get('commit')}, {load_average}"
     parts = [
         f"## {row.number}: {row.title}",
         f"{row.outcome.capitalize()}. {facts}.",

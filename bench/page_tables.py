@@ -96,7 +96,7 @@ def format_range(values: Sequence[float]) -> str:
 
 def format_number(value: float) -> str:
     """Three digits, and no exponent."""
-    if value == 0 or abs(value) >= 100:
+    if value == round(value) or abs(value) >= 100:
         return f"{value:,.0f}"
     if abs(value) >= 10:
         return f"{value:.1f}"
