@@ -8,9 +8,11 @@ from bench.results import MISSED, NOT_MEASURED, Figure, Judgement, RowResult
 ABSENT: Final = "-"
 # Order of columns: references, then ours, then peers.
 _CLIENTS: Final = (
-    "grpc_aio_xds", "grpc_aio", "grpc_sync", "tls_grpc_aio", "mtls_grpc_aio", "metrics_grpc_sync",
-    "grpcio", "xds_asyncio", "xds_uvloop", "transport_asyncio", "transport_uvloop",
-)  # fmt: skip
+    *("grpc_aio_xds", "grpc_aio", "grpc_sync", "tls_grpc_aio", "mtls_grpc_aio"),
+    *("metrics_grpc_sync", "grpcio", "xds_asyncio", "xds_uvloop", "transport_asyncio"),
+    *("transport_uvloop", "tls_asyncio", "tls_uvloop", "mtls_asyncio", "mtls_uvloop"),
+    *("channel_sync", "metrics_sync", "proxyless", "proxyless, delta"),
+)
 _PACKAGES: Final = {"grpcio": "grpcio", "uvloop": "uvloop", "protobuf": "protobuf"}
 
 
