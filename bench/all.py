@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -36,6 +37,9 @@ ROUNDS: Final = 5
 RESULTS: Final = Path("bench/results/latest.json")
 PACKAGES: Final = ("grpcio", "uvloop", "protobuf", "opentelemetry-sdk")
 INTERRUPTED: Final = 130
+# Characters of a failure in the file.
+TEXT_MAX: Final = 300
+_ERROR: Final = re.compile(r"[\w.]+(Error|Exception)\b: ")
 
 
 def log_progress(line: str) -> None:
@@ -127,8 +131,19 @@ def merge(row: RowResult, found: Converted) -> RowResult:
         figures=(*row.figures, *found.figures),
         judgements=(*row.judgements, *found.judgements),
         unavailable={**row.unavailable, **found.unavailable},
-        failures={**row.failures, **found.failures},
+        failures={
+            **row.failures,
+            **{what: shorten(why) for what, why in found.failures.items()},
+        },
     )
+
+
+def shorten(text: str) -> str:
+    """The error of a traceback, in one line."""
+    lines = [line.strip(" |+-") for line in text.splitlines()]
+    errors = [line for line in lines if _ERROR.match(line)]
+    found = (errors or [line for line in lines if line] or ["no reason"])[0]
+    return found[:TEXT_MAX]
 
 
 def ordered(rows: Mapping[str, RowResult]) -> list[RowResult]:

@@ -153,14 +153,10 @@ def _format_row(row: RowResult, note: str) -> str:
         format_judgements(row),
         format_figures(row),
         *(f"Not measured: {client}: {why}." for client, why in row.unavailable.items()),
-        *(f"Failed: {what}: {_first_line(why)}" for what, why in row.failures.items()),
+        *(f"Failed: {what}: {why}" for what, why in row.failures.items()),
         note,
     ]
     return "\n\n".join(part for part in parts if part)
-
-
-def _first_line(text: str) -> str:
-    return text.strip().splitlines()[-1] if text.strip() else "no reason"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -87,6 +88,16 @@ def test_program_without_results_is_a_failure_of_its_row() -> None:
     step = replace(ROWS[0].steps[0], module="rpc", arguments=("--no-such-option",))
     found = bench_all.run_step(step, "P1", step.argv(1))
     assert "exit code 2" in next(iter(found.failures.values()))
+
+
+def test_failure_in_the_file_is_the_error_and_not_its_traceback() -> None:
+    try:
+        raise ConnectionError("peer is gone")
+    except ConnectionError as error:
+        text = "".join(traceback.format_exception(error))
+    assert bench_all.shorten(f"connectrpc: {text}") == "ConnectionError: peer is gone"
+    assert bench_all.shorten("exit code 2, and no results") == "exit code 2, and no results"
+    assert bench_all.shorten("") == "no reason"
 
 
 def test_short_run_of_two_rows(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
