@@ -1,8 +1,8 @@
 """`proxyless lint FILE…`: checks resources in files as clients do, and whether they fit together.
 
 It reports what this client rejects and ignores, references to missing resources, resources and
-routes without a use, and, with `--for`, what grpcio or Envoy would do differently. The exit code is
-1 if there is an error, or with `--strict` a warning.
+routes without a use, and, with `--for`, what grpcio or Envoy would do differently, or which of
+Istio's settings are ignored. The exit code is 1 if there is an error, or with `--strict` a warning.
 """
 
 from __future__ import annotations
@@ -64,9 +64,10 @@ def fill_parser(parser: argparse.ArgumentParser) -> None:
         "--for",
         dest="audiences",
         action="append",
-        choices=(Audience.GRPCIO.value, Audience.ENVOY.value),
+        choices=(Audience.GRPCIO.value, Audience.ENVOY.value, Audience.ISTIO.value),
         default=[],
-        help="also report what grpcio or Envoy would do differently; may be given twice",
+        help="also report what grpcio or Envoy would do differently, or the settings of Istio that"
+        " ignored fields come from; may be repeated",
     )
     parser.add_argument(
         "--partial",

@@ -16,6 +16,7 @@ lint              findings about a resource: rejected, ignored, or interpreted d
 parsed_fields     the fields that the parsers read, and notes about others
 lint_rules        findings about the combination of fields
 lint_routes       findings about routes, domains and retries
+lint_istio        settings of Istio behind ignored fields
 lint_mesh         findings about several resources: unused ones, sessions, hashes, loops
 findings          Finding, Severity, Audience
 mesh_facts        facts of a mesh, to compare it with another

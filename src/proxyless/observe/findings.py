@@ -47,6 +47,8 @@ class Audience(Enum):
     PROXYLESS = "proxyless"
     GRPCIO = "grpcio"
     ENVOY = "envoy"
+    # Not a client: the settings of Istio that a resource was made from.
+    ISTIO = "istio"
 
 
 @frozen

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from proxyless.base import ValidationErrors
 from proxyless.base.frozen import frozen
 from proxyless.observe.findings import Audience, Finding, Severity
+from proxyless.observe.lint_istio import ISTIO_RULES, describe_setting
 from proxyless.observe.lint_rules import RULES
 from proxyless.observe.parsed_fields import OPAQUE_FIELDS, PARSED_FIELDS, describe_ignored
 from proxyless.protos import Proto, message_class
@@ -63,9 +64,13 @@ def lint_message(
 ) -> list[Finding]:
     """All findings about one resource, for proxyless and these audiences."""
     rejections = list(_find_rejections(message, context))
-    # A rejected field is not reported as ignored as well.
+    # A rejected field is not reported as ignored as well; its setting in Istio is.
     rejected = {each.path for each in rejections if each.severity is Severity.ERROR}
-    remarks = (each for each in _walk(message, "") if each.path not in rejected)
+    remarks = (
+        each
+        for each in _walk(message, "")
+        if each.path not in rejected or each.audience is Audience.ISTIO
+    )
     shown = {Audience.PROXYLESS, *audiences}
     return [each for each in (*rejections, *remarks) if each.audience in shown]
 
@@ -85,10 +90,11 @@ def _find_rejections(message: Proto, context: LintContext) -> Iterator[Finding]:
 def _walk(message: Proto, path: str) -> Iterator[Finding]:
     """Findings about this message and about the parsed messages in it."""
     name = message.DESCRIPTOR.full_name
-    rule = RULES.get(name)
-    for finding in rule(message) if rule is not None else ():
-        where = ".".join(filter(None, (path, finding.path)))
-        yield replace(finding, path=where)
+    for rules in (RULES, ISTIO_RULES):
+        rule = rules.get(name)
+        for finding in rule(message) if rule is not None else ():
+            where = ".".join(filter(None, (path, finding.path)))
+            yield replace(finding, path=where)
     known = PARSED_FIELDS.get(name)
     if known is None:
         return
@@ -97,6 +103,8 @@ def _walk(message: Proto, path: str) -> Iterator[Finding]:
         if field.name not in known:
             severity, text = describe_ignored(name, field.name)
             yield Finding(severity, where, text, rule="ignored")
+            if (setting := describe_setting(name, field.name)) is not None:
+                yield Finding(Severity.NOTE, where, setting, Audience.ISTIO, rule="ignored")
         elif field.message_type is not None and (name, field.name) not in OPAQUE_FIELDS:
             yield from _walk_field(field.message_type, value, where)
 

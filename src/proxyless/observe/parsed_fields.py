@@ -226,6 +226,14 @@ IGNORED_FIELD_NOTES: Final[Mapping[tuple[str, str], str]] = {
     (ROUTE_MATCH, "dynamic_metadata"): "the route takes RPCs that it is not meant for",
     (ROUTE_MATCH, "filter_state"): "the route takes RPCs that it is not meant for",
     (RETRY_POLICY, "per_try_timeout"): "only the RPC as a whole has a deadline",
+    (RETRY_POLICY, "retriable_status_codes"): "codes that are retried are those of retry_on",
+    (RETRY_POLICY, "retry_host_predicate"): "a retry may go to the same endpoint",
+    (RETRY_POLICY, "host_selection_retry_max_attempts"): "an attempt has one pick",
+    (RETRY_POLICY, "retry_priority"): "an attempt uses the priority of all RPCs",
+    (ROUTE, "request_headers_to_add"): "RPCs have the application's metadata",
+    (ROUTE, "request_headers_to_remove"): "RPCs have the application's metadata",
+    (ROUTE, "response_headers_to_add"): "the application gets the server's metadata",
+    (ROUTE, "response_headers_to_remove"): "the application gets the server's metadata",
     (VIRTUAL_HOST, "require_tls"): "nothing is redirected",
     (HEADER_MATCHER, "treat_missing_header_as_empty"): (
         "a header that is absent matches nothing but present_match"
