@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Final
 from tools.peers.build import BUILD, ROOT, UnavailableError
 from tools.peers.clients.stacks import STACKS
 from tools.peers.connect import ConnectSuite
+from tools.peers.decisions.case import CASES
+from tools.peers.decisions.notes import NOTES
+from tools.peers.decisions.suite import run_decisions
+from tools.peers.decisions.table import TITLE, Table, judge_table, make_section
 from tools.peers.gapic import GapicSuite
 from tools.peers.h2spec import H2specSuite
 from tools.peers.interop import InteropSuite
 from tools.peers.istio import IstioSuite
 from tools.peers.outcomes import BrokenSuiteError, Outcomes, judge
-from tools.peers.page import OURS, make_page
+from tools.peers.page import OURS, Section, describe_suite, make_page, split_page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,19 +36,31 @@ SUITES: Final[Sequence[Suite]] = (
     GapicSuite(),
     IstioSuite(),
 )
+DECISIONS: Final = "decisions"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.peers")
-    names = [suite.name for suite in SUITES]
+    names = [*(suite.name for suite in SUITES), DECISIONS]
     parser.add_argument("--only", action="append", choices=names, help="a suite; may be repeated")
     only = parser.parse_args().only or names
     chosen = [suite for suite in SUITES if suite.name in only]
     problems = [f"{suite.name}: {problem}" for suite in chosen for problem in run_suite(suite)]
+    if DECISIONS in only:
+        problems += [f"{DECISIONS}: {problem}" for problem in run_table()]
     write_page()
     for problem in problems:
         print(f"peers: error: {problem}", file=sys.stderr)
     return 1 if problems else 0
+
+
+def run_table() -> list[str]:
+    """Run the table of decisions and store it; returns unexpected outcomes."""
+    table = run_decisions()
+    path = results_path(DECISIONS)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(table.to_json())
+    return list(judge_table(table, CASES, NOTES))
 
 
 def run_suite(suite: Suite) -> list[str]:
@@ -54,7 +70,7 @@ def run_suite(suite: Suite) -> list[str]:
     except UnavailableError as error:
         print(f"peers: {suite.name}: skipped: {error}", flush=True)
         return []
-    path = results_path(suite)
+    path = results_path(suite.name)
     path.unlink(missing_ok=True)
     runs: dict[str, list[Run]] = {}
     try:
@@ -74,20 +90,23 @@ def run_suite(suite: Suite) -> list[str]:
 
 
 def write_page() -> None:
-    """Write the page from the newest outcomes, if every suite has some."""
-    missing = [suite.name for suite in SUITES if not results_path(suite).exists()]
-    if missing:
-        print(f"peers: docs/peers.md is not changed: no outcomes of {', '.join(missing)}")
-        return
-    results = {
-        suite.name: (suite, Outcomes.from_json(results_path(suite).read_text())) for suite in SUITES
-    }
-    PAGE.write_text(make_page(results, version("grpcio")))
+    """Write the page from the newest outcomes; a suite without any keeps its section."""
+    sections = split_page(PAGE.read_text())
+    for suite in SUITES:
+        if (path := results_path(suite.name)).exists():
+            outcomes = Outcomes.from_json(path.read_text())
+            sections[suite.title] = describe_suite(suite, outcomes)
+    if (path := results_path(DECISIONS)).exists():
+        table = Table.from_json(path.read_text())
+        sections[TITLE] = Section("", make_section(table, CASES, NOTES))
+    titles = [*(suite.title for suite in SUITES), TITLE]
+    found = [sections[title] for title in titles if title in sections]
+    PAGE.write_text(make_page(found, version("grpcio")))
     print("peers: wrote docs/peers.md")
 
 
-def results_path(suite: Suite) -> Path:
-    return BUILD / "results" / f"{suite.name}.json"
+def results_path(name: str) -> Path:
+    return BUILD / "results" / f"{name}.json"
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def install_go_command(package: str, version: str, name: str) -> Path:
     if not binary.exists():
         print(f"peers: go install {package}@{version}", flush=True)
         environment = {**os.environ, "GOBIN": str(directory)}
-        _run([go, "install", f"{package}@{version}"], environment)
+        run([go, "install", f"{package}@{version}"], environment)
     return binary
 
 
@@ -39,7 +39,7 @@ def build_go_program(source: Path, name: str) -> Path:
     """Build a program of this repository; Go rebuilds only what has changed."""
     binary = BUILD / "bin" / name
     print(f"peers: go build {source.relative_to(ROOT)}", flush=True)
-    _run([_find_go(), "build", "-C", str(source), "-o", str(binary), "."])
+    run([_find_go(), "build", "-C", str(source), "-o", str(binary), "."])
     return binary
 
 
@@ -54,7 +54,7 @@ def read_go_version(source: Path, module: str) -> str:
 
 def find_go_module(module: str, version: str) -> Path:
     """The directory of a module's sources, downloaded if necessary."""
-    found = json.loads(_run([_find_go(), "mod", "download", "-json", f"{module}@{version}"]))
+    found = json.loads(run([_find_go(), "mod", "download", "-json", f"{module}@{version}"]))
     return Path(found["Dir"])
 
 
@@ -66,7 +66,7 @@ def install_packages(requirements: Sequence[str], name: str) -> Path:
         aside = BUILD / f"{name}.new"
         shutil.rmtree(aside, ignore_errors=True)
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        _run([*pip, "--target", str(aside), *requirements])
+        run([*pip, "--target", str(aside), *requirements])
         aside.rename(directory)
     return directory
 
@@ -76,7 +76,7 @@ def generate(root: Path, files: Iterable[str], name: str) -> Path:
     directory = BUILD / name
     directory.mkdir(parents=True, exist_ok=True)
     compiler = [sys.executable, "-m", "grpc_tools.protoc", f"-I{root}", f"--python_out={directory}"]
-    _run([*compiler, *files])
+    run([*compiler, *files])
     return directory
 
 
@@ -87,7 +87,7 @@ def _find_go() -> str:
     return go
 
 
-def _run(command: Sequence[str], environment: dict[str, str] | None = None) -> str:
+def run(command: Sequence[str], environment: dict[str, str] | None = None) -> str:
     try:
         done = subprocess.run(
             command,
