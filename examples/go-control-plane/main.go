@@ -3,7 +3,8 @@
 //	go run . -listen 127.0.0.1:18000 -node laptop 127.0.0.1:50061 127.0.0.1:50062
 //
 // It serves the first backend. Each line on standard input is the number of the backend to serve
-// from then on.
+// from then on, or 0 to remove the cluster. -cache chooses one of go-control-plane's caches: a
+// snapshot per node, a linear cache per type, or a mux of both.
 package main
 
 import (
@@ -24,10 +25,8 @@ import (
 	router "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcm "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -39,15 +38,19 @@ const service = "greeter"
 func main() {
 	address := flag.String("listen", "127.0.0.1:18000", "where to serve xDS")
 	node := flag.String("node", "laptop", "the node id in the client's bootstrap")
+	kind := flag.String("cache", "snapshot", "snapshot, linear or mux")
 	flag.Parse()
 	backends := flag.Args()
 	if len(backends) == 0 {
 		log.Fatal("no backends, wanted at least one host:port")
 	}
 
-	snapshots := cache.NewSnapshotCache(true, cache.IDHash{}, nil)
+	served, set, err := newCache(*kind, *node)
+	if err != nil {
+		log.Fatal(err)
+	}
 	serve := func(version int, backend string) {
-		if err := snapshots.SetSnapshot(context.Background(), *node, snapshot(version, backend)); err != nil {
+		if err := set(version, backend); err != nil {
 			log.Fatal(err)
 		}
 		fmt.Printf("version %d: %s\n", version, backend)
@@ -59,8 +62,13 @@ func main() {
 		log.Fatal(err)
 	}
 	grpcServer := grpc.NewServer()
-	xds := server.NewServer(context.Background(), snapshots, server.CallbackFuncs{
-		StreamRequestFunc: printNack,
+	xds := server.NewServer(context.Background(), served, server.CallbackFuncs{
+		StreamRequestFunc: func(_ int64, request *discovery.DiscoveryRequest) error {
+			return printNack(request)
+		},
+		StreamDeltaRequestFunc: func(_ int64, request *discovery.DeltaDiscoveryRequest) error {
+			return printNack(request)
+		},
 	})
 	discovery.RegisterAggregatedDiscoveryServiceServer(grpcServer, xds)
 	go func() { log.Fatal(grpcServer.Serve(socket)) }()
@@ -69,35 +77,22 @@ func main() {
 	lines := bufio.NewScanner(os.Stdin)
 	for version := 2; lines.Scan(); version++ {
 		number, err := strconv.Atoi(lines.Text())
-		if err != nil || number < 1 || number > len(backends) {
-			log.Fatalf("backend is %q, wanted 1 to %d", lines.Text(), len(backends))
+		if err != nil || number < 0 || number > len(backends) {
+			log.Fatalf("backend is %q, wanted 0 to %d", lines.Text(), len(backends))
 		}
-		serve(version, backends[number-1])
+		serve(version, append([]string{""}, backends...)[number])
 	}
 }
 
 // printNack prints the type of a rejected resource, and the error.
-func printNack(_ int64, request *discovery.DiscoveryRequest) error {
+func printNack(request interface {
+	GetErrorDetail() *rpcstatus.Status
+	GetTypeUrl() string
+}) error {
 	if detail := request.GetErrorDetail(); detail != nil {
 		fmt.Printf("refused: %s: %s\n", request.GetTypeUrl(), detail.GetMessage())
 	}
 	return nil
-}
-
-// snapshot has all resources of the service, at one version.
-func snapshot(version int, backend string) *cache.Snapshot {
-	made, err := cache.NewSnapshot(strconv.Itoa(version), map[resource.Type][]types.Resource{
-		resource.ListenerType: {apiListener()},
-		resource.RouteType:    {routes()},
-		resource.ClusterType:  {edsCluster()},
-		resource.EndpointType: {endpoints(backend)},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	// Not made.Consistent(): it reads the filter chains of listeners, and an API listener has none,
-	// so it reports the route config as unreferenced.
-	return made
 }
 
 // apiListener is the listener of gRPC clients: no socket, only an HttpConnectionManager.

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import shutil
 import subprocess
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import grpc
 import pytest
 
 import proxyless
@@ -75,9 +76,11 @@ class GoControlPlane:
 
 
 @asynccontextmanager
-async def go_control_plane(binary: Path, *addresses: str) -> AsyncIterator[GoControlPlane]:
+async def go_control_plane(
+    binary: Path, *addresses: str, cache: str = "snapshot", listen: str = "127.0.0.1:0"
+) -> AsyncIterator[GoControlPlane]:
     process = await asyncio.create_subprocess_exec(
-        *(str(binary), "-listen", "127.0.0.1:0", *addresses),
+        *(str(binary), "-listen", listen, "-cache", cache, *addresses),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -115,3 +118,49 @@ async def test_a_client_follows_its_snapshots(binary: Path, features: tuple[str,
         assert await plane.process.wait() == 0
         # The last config stays in use.
         assert await who(b"", timeout=PATIENCE_S) == b"first"
+
+
+async def call_until(channel: Any, wanted: bytes | grpc.StatusCode) -> None:
+    """Call until this is the response or the code; RPCs before may have any other."""
+    who = channel.unary_unary(WHERE)
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                found: bytes | grpc.StatusCode = await who(b"", timeout=PATIENCE_S)
+            except grpc.RpcError as error:
+                found = error.code()
+            if found == wanted:
+                return
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.timeout(BUILD_S + 60)
+@pytest.mark.parametrize("features", [(), ("delta",)], ids=["sotw", "delta"])
+@pytest.mark.parametrize("cache", ["snapshot", "linear", "mux"])
+async def test_client_follows_each_cache_when_resources_change_and_it_restarts(
+    binary: Path, cache: str, features: tuple[str, ...]
+) -> None:
+    async with backends("first", "second") as (first, second), AsyncExitStack() as stack:
+        addresses = (first.address, second.address)
+        async with go_control_plane(binary, *addresses, cache=cache) as plane:
+            bootstrap = plane.bootstrap(features)
+            channel = await stack.enter_async_context(
+                proxyless.aio.insecure_channel("xds:///greeter", bootstrap=bootstrap)
+            )
+            await call_until(channel, b"first")
+            await plane.serve(2)
+            await call_until(channel, b"second")
+            await plane.serve(0)
+            await call_until(channel, grpc.StatusCode.UNAVAILABLE)
+            await plane.serve(1)
+            await call_until(channel, b"first")
+            # It prints NACKs; there were none.
+            plane.process.stdin.close()  # type: ignore[union-attr]
+            assert await plane.line() == ""
+        assert await channel.unary_unary(WHERE)(b"", timeout=PATIENCE_S) == b"first"
+        # Its versions start again; only the last backend is another one.
+        again = go_control_plane(binary, *reversed(addresses), cache=cache, listen=plane.address)
+        async with again as plane:
+            await call_until(channel, b"second")
+            await plane.serve(2)
+            await call_until(channel, b"first")
