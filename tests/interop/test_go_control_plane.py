@@ -6,8 +6,6 @@ It needs Go, and at first the network for its modules; without them these tests 
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +14,7 @@ import grpc
 import pytest
 
 import proxyless
+from tests.worlds.go_programs import BUILD_S, build_go
 from tests.worlds.grpcio_peers import ROOT, WHERE, backends
 from tests.worlds.transports import PATIENCE_S
 
@@ -24,29 +23,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SOURCE = ROOT / "examples" / "go-control-plane"
-# The first compilation of Envoy's API takes a minute.
-BUILD_S = 300
-NO_NETWORK = ("dial tcp", "lookup ", "connection refused", "i/o timeout", "requires go >= ")
 
 
 @pytest.fixture(scope="module")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("there is no go")
-    made = tmp_path_factory.mktemp("go") / "control-plane"
-    done = subprocess.run(
-        [go, "build", "-o", str(made), "."],
-        cwd=SOURCE,
-        capture_output=True,
-        text=True,
-        timeout=BUILD_S,
-        check=False,
-    )
-    if done.returncode and any(each in done.stderr for each in NO_NETWORK):
-        pytest.skip(f"go build: {done.stderr.strip().splitlines()[-1]}")
-    assert done.returncode == 0, done.stderr
-    return made
+    return build_go(SOURCE, tmp_path_factory.mktemp("go") / "control-plane")
 
 
 @dataclass

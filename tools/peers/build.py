@@ -47,7 +47,7 @@ def read_go_version(source: Path, module: str) -> str:
     """The version of a module that a program's go.mod requires."""
     for line in (source / "go.mod").read_text().splitlines():
         match line.split():
-            case [name, version, *_] if name == module:
+            case ["require", name, version] | [name, version, *_] if name == module:
                 return version
     raise ValueError(f"{source}/go.mod does not require {module}")
 

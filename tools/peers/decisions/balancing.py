@@ -109,6 +109,11 @@ async def breaker(mesh: Mesh) -> str:
     return await _break(mesh, 2)
 
 
+@case("the same, and `lrs_server` is set", "3 UNAVAILABLE, 2 a", "A32")
+async def breaker_with_reports(mesh: Mesh) -> str:
+    return await _break(mesh, 2, has_reports=True)
+
+
 @case("circuit breaker of 0", "5 UNAVAILABLE", "A32")
 async def breaker_zero(mesh: Mesh) -> str:
     return await _break(mesh, 0)
@@ -160,8 +165,10 @@ async def _drop(mesh: Mesh, shares: dict[str, float], **fields: object) -> str:
     return await mesh.results(**fields)
 
 
-async def _break(mesh: Mesh, max_requests: int) -> str:
+async def _break(mesh: Mesh, max_requests: int, *, has_reports: bool = False) -> str:
     cluster = circuit_breaker(eds_cluster("one"), max_requests)
+    if has_reports:
+        cluster.lrs_server.self.SetInParent()
     await mesh.serve(
         route(cluster="one"), more=[cluster, endpoints("one", [mesh.addresses["a"]])]
     )

@@ -202,7 +202,8 @@ async def _of_policy(mesh: Mesh, policy: str) -> str:
 
 async def _of_clusters(mesh: Mesh, resources: Sequence[Proto], **fields: object) -> str:
     """RPCs of a route to the cluster `one`."""
-    await mesh.serve(route(cluster="one"), more=resources)
+    # Longer than the 15 s until a resource counts as missing.
+    await mesh.serve(route(cluster="one", timeout_s=60.0), more=resources)
     return await mesh.verdict(**fields)
 
 

@@ -194,6 +194,8 @@ class Mesh:
     async def verdict(self, **fields: Untyped) -> str:
         """The result of an RPC, and whether the client has rejected a resource."""
         result = await self.results(**fields)
+        # A client may fail RPCs before it sends its answer.
+        await asyncio.sleep(_SETTLE_S)
         return f"NACK, {result}" if self.has_nacks else result
 
     async def settle(self) -> None:

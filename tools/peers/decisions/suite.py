@@ -73,9 +73,14 @@ async def _run_voice(
             starting = running_envoy_voice(Path(program.command[0]), plane)
             send = await stack.enter_async_context(starting)
         else:
-            bootstrap = json.dumps(plane.bootstrap())
-            environment = {**program.environment, "GRPC_XDS_BOOTSTRAP_CONFIG": bootstrap}
-            send = (await stack.enter_async_context(running_voice(program.command, environment))).call
+            bootstrap = plane.bootstrap()
+            bootstrap["node"]["locality"] = {}  # grpc-js requires it.
+            environment = {
+                **program.environment,
+                "GRPC_XDS_BOOTSTRAP_CONFIG": json.dumps(bootstrap),
+            }
+            starting_voice = running_voice(program.command, environment)
+            send = (await stack.enter_async_context(starting_voice)).call
         key = f"{name}-{voice.partition(' ')[0]}"
         mesh = Mesh(key, plane, backends, send, adapt if voice == ENVOY else list, shared)
         try:
