@@ -130,7 +130,9 @@ async def measure(window_s: float, *, rate: int, seconds: float, warming_s: floa
 
 
 def format_outcomes(outcomes: dict[float, Outcome]) -> str:
-    rows = [("slow start", "p50", "p90", "p99", "longest", "to the new backend", "failed")]
+    rows: list[tuple[str, ...]] = [
+        ("slow start", "p50", "p90", "p99", "longest", "to the new backend", "failed")
+    ]
     for window_s, outcome in outcomes.items():
         rows.append(
             (

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
     from pathlib import Path
 
+    from tests.interop.drop_in import Untyped
+
 SOURCE = ROOT / "examples" / "go-control-plane"
 
 
@@ -101,7 +103,7 @@ async def test_a_client_follows_its_snapshots(binary: Path, features: tuple[str,
         assert await who(b"", timeout=PATIENCE_S) == b"first"
 
 
-async def call_until(channel: Any, wanted: bytes | grpc.StatusCode) -> None:
+async def call_until(channel: Untyped, wanted: bytes | grpc.StatusCode) -> None:
     """Call until this is the response or the code; RPCs before may have any other."""
     who = channel.unary_unary(WHERE)
     async with asyncio.timeout(PATIENCE_S):

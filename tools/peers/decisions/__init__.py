@@ -1,9 +1,9 @@
 """Table of decisions: what gRPC's xDS clients, and Envoy, do with the same resources.
 
-Each case is a mesh of our control plane and three backends. Each voice (our client, grpcio, grpc-go,
-grpc-java, grpc-js, and Envoy with a plain client in front of it) runs it in a process of its own,
-and the outcomes of a case are a row of the table in docs/peers.md. A cell that differs from ours
-has a note that explains it, or the run fails.
+Each case is a mesh of our control plane and three backends. Each voice (our client, grpcio,
+grpc-go, grpc-java, grpc-js, and Envoy with a plain client in front of it) runs it in a process of
+its own, and the outcomes of a case are a row of the table in docs/peers.md. A cell that differs
+from ours has a note that explains it, or the run fails.
 
 voice      a process that sends RPCs, and its protocol
 programs   the voices: how each is built and started

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proxyless.protos import Proto
+    from tools.peers.clients.stacks import Untyped
     from tools.peers.decisions.mesh import Mesh
 
 _KEYS: Final = tuple(f"user-{number}" for number in range(32))
@@ -76,9 +77,7 @@ async def ring_terminal(mesh: Mesh) -> str:
     made = hash_on(hash_on(route(cluster="ring"), "x"), "y")
     made.route.hash_policy[0].terminal = True
     await _serve_ring(mesh, made)
-    found = {
-        await mesh.results(metadata=[("x", "1"), ("y", str(number))]) for number in range(20)
-    }
+    found = {await mesh.results(metadata=[("x", "1"), ("y", str(number))]) for number in range(20)}
     return _count(", ".join(found))
 
 
@@ -159,7 +158,7 @@ def _count(results: str) -> str:
     return f"{len(names)} backend{'s' if len(names) > 1 else ''}"
 
 
-async def _drop(mesh: Mesh, shares: dict[str, float], **fields: object) -> str:
+async def _drop(mesh: Mesh, shares: dict[str, float], **fields: Untyped) -> str:
     assignment = endpoints("one", [mesh.addresses["a"]], drops=shares)
     await mesh.serve(route(cluster="one"), more=[eds_cluster("one"), assignment])
     return await mesh.results(**fields)
@@ -169,9 +168,7 @@ async def _break(mesh: Mesh, max_requests: int, *, has_reports: bool = False) ->
     cluster = circuit_breaker(eds_cluster("one"), max_requests)
     if has_reports:
         cluster.lrs_server.self.SetInParent()
-    await mesh.serve(
-        route(cluster="one"), more=[cluster, endpoints("one", [mesh.addresses["a"]])]
-    )
+    await mesh.serve(route(cluster="one"), more=[cluster, endpoints("one", [mesh.addresses["a"]])])
     if max_requests:
         await mesh.settle()
     return await mesh.counts(SLOW, body="2", count=5, concurrent=True)

@@ -18,10 +18,13 @@ from proxyless.protos import message_class
 from tools.peers.decisions.case import case
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from proxyless.protos import Proto
+    from tools.peers.clients.stacks import Untyped
     from tools.peers.decisions.mesh import Mesh
+
+    Where = Mapping[int | Locality, Sequence[str]]
 
 # Of TCPMUX, where nothing listens.
 _UNREACHABLE: Final = "127.0.0.1:1"
@@ -54,25 +57,25 @@ async def unreachable_wait(mesh: Mesh) -> str:
 
 @case("priority 0 without endpoints", "b", "A56")
 async def empty_priority(mesh: Mesh) -> str:
-    where = {0: [], 1: [mesh.addresses["b"]]}
+    where: Where = {0: [], 1: [mesh.addresses["b"]]}
     return await _of_endpoints(mesh, endpoints("one", where), count=5)
 
 
 @case("priority 0 is unreachable", "b", "A56")
 async def unreachable_priority(mesh: Mesh) -> str:
-    where = {0: [_UNREACHABLE], 1: [mesh.addresses["b"]]}
+    where: Where = {0: [_UNREACHABLE], 1: [mesh.addresses["b"]]}
     return await _of_endpoints(mesh, endpoints("one", where), count=5, wait_for_ready=True)
 
 
 @case("priorities 0 and 2, without 1", "NACK, UNAVAILABLE", "A27")
 async def priority_gap(mesh: Mesh) -> str:
-    where = {0: [mesh.addresses["a"]], 2: [mesh.addresses["b"]]}
+    where: Where = {0: [mesh.addresses["a"]], 2: [mesh.addresses["b"]]}
     return await _of_endpoints(mesh, endpoints("one", where))
 
 
 @case("locality without a weight", "b", "A27: ignored")
 async def locality_weight(mesh: Mesh) -> str:
-    where = {
+    where: Where = {
         Locality("x", weight=1): [mesh.addresses["a"]],
         Locality("y", weight=1): [mesh.addresses["b"]],
     }
@@ -83,7 +86,9 @@ async def locality_weight(mesh: Mesh) -> str:
 
 @case("the same locality twice in a priority", "NACK, UNAVAILABLE", "A27")
 async def locality_twice(mesh: Mesh) -> str:
-    made = endpoints("one", {Locality("x"): [mesh.addresses["a"]], Locality("y"): [mesh.addresses["b"]]})
+    made = endpoints(
+        "one", {Locality("x"): [mesh.addresses["a"]], Locality("y"): [mesh.addresses["b"]]}
+    )
     made.endpoints[1].locality.zone = "x"
     return await _of_endpoints(mesh, made)
 
@@ -191,7 +196,7 @@ async def unknown_socket(mesh: Mesh) -> str:
     return await _of_clusters(mesh, [made, endpoints("one", [mesh.addresses["a"]])])
 
 
-async def _of_endpoints(mesh: Mesh, assignment: Proto, **fields: object) -> str:
+async def _of_endpoints(mesh: Mesh, assignment: Proto, **fields: Untyped) -> str:
     return await _of_clusters(mesh, [eds_cluster("one"), assignment], **fields)
 
 
@@ -200,7 +205,7 @@ async def _of_policy(mesh: Mesh, policy: str) -> str:
     return await _of_clusters(mesh, [cluster, endpoints("one", [mesh.addresses["a"]])])
 
 
-async def _of_clusters(mesh: Mesh, resources: Sequence[Proto], **fields: object) -> str:
+async def _of_clusters(mesh: Mesh, resources: Sequence[Proto], **fields: Untyped) -> str:
     """RPCs of a route to the cluster `one`."""
     # Longer than the 15 s until a resource counts as missing.
     await mesh.serve(route(cluster="one", timeout_s=60.0), more=resources)

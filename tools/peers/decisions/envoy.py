@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from proxyless.controlplane import ControlPlane, Resource
 
-_LISTENER_S: Final = 8.0
+# For 8 s.
+_LISTENER_POLLS: Final = 80
 _POLL_S: Final = 0.1
 
 
@@ -28,9 +29,7 @@ def adapt(resources: Sequence[Resource]) -> list[Resource]:
     """Resources for Envoy; routes stay as they are, because only their timeouts would change."""
     return [
         before if before.type_url == ROUTE_CONFIG else after
-        for before, after in zip(
-            resources, adapt_for_envoy(resources, "127.0.0.1:0"), strict=True
-        )
+        for before, after in zip(resources, adapt_for_envoy(resources, "127.0.0.1:0"), strict=True)
     ]
 
 
@@ -55,10 +54,9 @@ async def running_envoy_voice(
 
 
 async def _find_listener(envoy: Envoy, name: str) -> str | None:
-    try:
-        async with asyncio.timeout(_LISTENER_S):
-            while (address := (await asyncio.to_thread(envoy.list_listeners)).get(name)) is None:
-                await asyncio.sleep(_POLL_S)
-    except TimeoutError:
-        return None
-    return address
+    for _ in range(_LISTENER_POLLS):
+        address = (await asyncio.to_thread(envoy.list_listeners)).get(name)
+        if address is not None:
+            return address
+        await asyncio.sleep(_POLL_S)
+    return None

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _CAP_S: Final = 1.0
 _SLOW_S: Final = "3"
 _LONG_S: Final = "17"
+# Of a delay of 2 s.
+_DELAYED_S: Final = 1.9
 
 
 @case("no timeout anywhere, an RPC of 17 s", "DEADLINE_EXCEEDED", "D20")
@@ -139,7 +141,7 @@ async def fault_delay(mesh: Mesh) -> str:
     await mesh.serve(delayed, filters=[fault_filter()])
     await mesh.settle()
     (rpc,) = await mesh.call()
-    return f"{rpc.reply or rpc.code}, {'later' if rpc.seconds >= 1.9 else 'at once'}"
+    return f"{rpc.reply or rpc.code}, {'later' if rpc.seconds >= _DELAYED_S else 'at once'}"
 
 
 @case("fault: delay of 5 s, and a deadline of 1 s", "DEADLINE_EXCEEDED", "A33")
@@ -188,9 +190,7 @@ def _listener_with_duration(duration_s: float) -> Proto:
     return listener(SERVICE, manager)
 
 
-async def _retry(
-    mesh: Mesh, codes: Sequence[str], code: str, *, fails: int, times: int = 2
-) -> str:
+async def _retry(mesh: Mesh, codes: Sequence[str], code: str, *, fails: int, times: int = 2) -> str:
     await mesh.serve(retry(route(cluster="a"), codes, times=times, backoff_s=0.01))
     result = await mesh.results(FAIL, body=f"{code} {mesh.key} {fails}")
     attempts = mesh.attempts()

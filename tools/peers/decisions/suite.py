@@ -42,7 +42,9 @@ def prepare_voices(names: Sequence[str]) -> tuple[dict[str, Program], dict[str, 
     return programs, skipped
 
 
-async def run_cases(names: Sequence[str], programs: Mapping[str, Program]) -> dict[str, dict[str, str]]:
+async def run_cases(
+    names: Sequence[str], programs: Mapping[str, Program]
+) -> dict[str, dict[str, str]]:
     """The outcome of each case with each voice."""
     limit = asyncio.Semaphore(_PARALLEL)
     async with running_backends() as backends:
@@ -51,7 +53,10 @@ async def run_cases(names: Sequence[str], programs: Mapping[str, Program]) -> di
 
 
 async def _run_case(
-    name: str, programs: Mapping[str, Program], backends: Mapping[str, Backend], limit: asyncio.Semaphore
+    name: str,
+    programs: Mapping[str, Program],
+    backends: Mapping[str, Backend],
+    limit: asyncio.Semaphore,
 ) -> dict[str, str]:
     """Ours first: others may be compared with it."""
     shared: dict[str, str] = {}

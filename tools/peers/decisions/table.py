@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     Notes = Mapping[str, Mapping[str, str]]
 
 TITLE: Final = "Decisions"
-_ABOUT: Final = """\
-The same resources, backends and RPCs for every xDS client of gRPC that is to be had, and for Envoy with a plain client in \
-front of it: the programs in tools/peers/voices. "=" is our outcome; another outcome has a note. The letters are backends; \
-"NACK" is the client's answer to the control plane. D1 and so on are rows of [decisions](spec/decisions.md)."""
+_ABOUT: Final = (
+    "The same resources, backends and RPCs for each xDS client of gRPC, and for Envoy with a plain "
+    "client in front of it: the programs in tools/peers/voices. `=` is our outcome; another "
+    "outcome has a note. The letters are backends; NACK is the client's answer to the control "
+    "plane. D1 and so on are rows of [decisions](spec/decisions.md)."
+)
 
 
 @dataclass(frozen=True)

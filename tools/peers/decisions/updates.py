@@ -130,7 +130,9 @@ async def remove_endpoints(mesh: Mesh) -> str:
 
 @case("all endpoints of priority 0 are removed", "b", "A56")
 async def remove_priority(mesh: Mesh) -> str:
-    await mesh.serve(route(cluster="one"), more=[eds_cluster("one"), _two_priorities(mesh, has_first=True)])
+    await mesh.serve(
+        route(cluster="one"), more=[eds_cluster("one"), _two_priorities(mesh, has_first=True)]
+    )
     await mesh.settle()
     await mesh.put(_two_priorities(mesh, has_first=False))
     return await mesh.results(count=5)

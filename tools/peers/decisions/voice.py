@@ -75,7 +75,8 @@ class Voice:
     async def call(self, command: Command) -> list[Rpc]:
         """Send the RPCs, and wait for their results."""
         number = next(self._ids)
-        self._waiting[number] = future = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[list[Rpc]] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
         assert self._process.stdin is not None
         line = json.dumps({"id": number, **asdict(command)})
         with suppress(ConnectionError):  # Then `_read` sees the end.
