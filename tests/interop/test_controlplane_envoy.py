@@ -23,15 +23,17 @@ from proxyless.controlplane import (
     aggregate_cluster,
     eds_cluster,
     endpoints,
+    keep_sessions,
     route,
     route_config,
+    session_filter,
     socket_listener,
     use_http2,
 )
 from proxyless.protos import Proto
 from tests.interop.drop_in import Untyped
 from tests.worlds.envoy import running_envoy
-from tests.worlds.grpcio_peers import NamedBackend, call_unary
+from tests.worlds.grpcio_peers import WHERE, NamedBackend, call_unary, exchange
 from tests.worlds.transports import PATIENCE_S, until
 
 TYPES = (CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG)
@@ -162,3 +164,26 @@ async def test_removed_listener_is_closed(
         control_plane.set_snapshot(snapshot.without(LISTENER, "in"))
         await control_plane.wait_for_ack(LISTENER, "2")
         await until(lambda: not envoy.list_listeners(), "Envoy to close its listener")
+
+
+async def test_session_stays_on_its_backend(
+    binary: Path, two: list[NamedBackend], tmp_path: Path
+) -> None:
+    snapshot = Snapshot.of(
+        [
+            socket_listener("in", "127.0.0.1:0", "api-routes", filters=[session_filter("shop")]),
+            route_config("api-routes", route(cluster="both")),
+            keep_sessions(use_http2(eds_cluster("both"))),
+            endpoints("both", [backend.address for backend in two]),
+        ]
+    )
+    async with (
+        ControlPlane(snapshot) as control_plane,
+        running_envoy(binary, control_plane, tmp_path) as envoy,
+        grpc.aio.insecure_channel(await envoy.find_listener("in")) as channel,
+    ):
+        first = await exchange(channel, WHERE)
+        (cookie,) = first.initial
+        metadata = (("cookie", cookie.partition(";")[0]),)
+        answers = [(await exchange(channel, WHERE, metadata)).answer for _ in range(10)]
+        assert answers == [first.answer] * 10

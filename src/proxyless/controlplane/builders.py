@@ -67,7 +67,8 @@ def session_filter(
     state.cookie.path = path
     set_duration(state.cookie.ttl, ttl_s)
     config = message_class(f"{_FILTERS}.http.stateful_session.v3.StatefulSession")()
-    config.session_state.name = "cookie"
+    # Envoy looks for the extension by this name; gRPC clients by the type.
+    config.session_state.name = "envoy.http.stateful_session.cookie"
     pack(state, config.session_state.typed_config)
     return http_filter(name, config)
 
