@@ -50,7 +50,7 @@ CHECKED: tuple[Checked, ...] = (
         "minutes: tests/bench tests it",
     ),
     _checked(
-        r"(\S*python) bench/(observed|slow_backend)\.py\b",
+        r"(\S*python) bench/(observed|slow_backend|cold_backend)\.py\b",
         "a minute: docs/performance.md has its results",
     ),
     _checked(r"(\S*python) -m tools\.simulation --seeds\b", "minutes: .ci/run runs 120 seeds"),

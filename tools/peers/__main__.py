@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final
 from tools.peers.build import BUILD, ROOT, UnavailableError
 from tools.peers.clients.stacks import STACKS
 from tools.peers.connect import ConnectSuite
-from tools.peers.decisions.case import CASES
 from tools.peers.decisions.notes import NOTES
-from tools.peers.decisions.suite import run_decisions
+from tools.peers.decisions.suite import CASES, run_decisions
 from tools.peers.decisions.table import TITLE, Table, judge_table, make_section
 from tools.peers.gapic import GapicSuite
 from tools.peers.h2spec import H2specSuite

@@ -25,7 +25,8 @@ class Case:
     source: str = ""
 
 
-CASES: Final[dict[str, Case]] = {}
+# In the order of imports; `suite.CASES` has the order of the table.
+REGISTERED: Final[dict[str, Case]] = {}
 
 
 def case(title: str, wanted: str, source: str = "") -> Callable[[Run], Run]:
@@ -33,8 +34,8 @@ def case(title: str, wanted: str, source: str = "") -> Callable[[Run], Run]:
 
     def register(run: Run) -> Run:
         name = getattr(run, "__name__", title)
-        assert name not in CASES, name
-        CASES[name] = Case(title, wanted, run, source)
+        assert name not in REGISTERED, name
+        REGISTERED[name] = Case(title, wanted, run, source)
         return run
 
     return register

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tools.peers.build import UnavailableError
 from tools.peers.decisions import balancing, clusters, routing, streams, updates
-from tools.peers.decisions.case import CASES
+from tools.peers.decisions.case import REGISTERED
 from tools.peers.decisions.envoy import adapt, running_envoy_voice
 from tools.peers.decisions.mesh import Backend, Mesh, empty_plane, running_backends
 from tools.peers.decisions.programs import ENVOY, OURS, PROGRAMS, Program
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 # Each registers its cases.
 MODULES: Final = (routing, streams, clusters, balancing, updates)
+CASES: Final = {
+    name: case
+    for module in MODULES
+    for name, case in REGISTERED.items()
+    if case.run.__module__ == module.__name__
+}
 # Most of a case's time is waiting.
 _PARALLEL: Final = 4
 _CASE_TIMEOUT_S: Final = 180.0

@@ -46,7 +46,7 @@ type reply struct {
 	RPCs []rpc `json:"rpcs"`
 }
 
-// codec sends and receives bytes as they are.
+// codec sends and receives bytes as they are. Its name is not part of the content-type.
 type codec struct{}
 
 func (codec) Marshal(value any) ([]byte, error) { return *value.(*[]byte), nil }
@@ -54,7 +54,7 @@ func (codec) Unmarshal(data []byte, value any) error {
 	*value.(*[]byte) = append([]byte(nil), data...)
 	return nil
 }
-func (codec) Name() string { return "proto" }
+func (codec) Name() string { return "" }
 
 var (
 	guard    sync.Mutex
