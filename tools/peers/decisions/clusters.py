@@ -113,7 +113,7 @@ async def unhealthy(mesh: Mesh) -> str:
 @case("LOGICAL_DNS", "a", "A37")
 async def logical_dns(mesh: Mesh) -> str:
     port = int(mesh.addresses["a"].rpartition(":")[2])
-    return await _of_clusters(mesh, [dns_cluster("one", "localhost", port)])
+    return await _of_clusters(mesh, [dns_cluster("one", "127.0.0.1", port)])
 
 
 @case("LOGICAL_DNS, a name that does not exist", "UNAVAILABLE", "A37")
