@@ -21,6 +21,7 @@ from proxyless.controlplane import (
     ControlPlane,
     Snapshot,
     aggregate_cluster,
+    circuit_breaker,
     eds_cluster,
     endpoints,
     keep_sessions,
@@ -187,3 +188,23 @@ async def test_session_stays_on_its_backend(
         metadata = (("cookie", cookie.partition(";")[0]),)
         answers = [(await exchange(channel, WHERE, metadata)).answer for _ in range(10)]
         assert answers == [first.answer] * 10
+
+
+@pytest.mark.parametrize("api_type", ["GRPC", "DELTA_GRPC"])
+async def test_changed_cluster_is_accepted_when_its_endpoints_are_the_same(
+    binary: Path, two: list[NamedBackend], tmp_path: Path, api_type: str
+) -> None:
+    cluster = use_http2(eds_cluster("a"))
+    # Without a limit, Envoy waits for the endpoints for ever.
+    cluster.eds_cluster_config.eds_config.initial_fetch_timeout.SetInParent()
+    snapshot = mesh_of(two, route(cluster="a")).with_(cluster)
+    async with (
+        ControlPlane(snapshot) as control_plane,
+        running_envoy(binary, control_plane, tmp_path, api_type) as envoy,
+        grpc.aio.insecure_channel(await envoy.find_listener("in")) as channel,
+    ):
+        assert await call_unary(channel) == "a"
+        changed = circuit_breaker(cluster, 100)
+        control_plane.set_snapshot(control_plane.snapshot.with_(changed))
+        await control_plane.wait_for_ack(CLUSTER)
+        assert await call_unary(channel) == "a"

@@ -247,6 +247,21 @@ def test_new_routes_are_sent_when_their_clusters_are_acked() -> None:
     assert client.stream.is_acked(CLUSTER, "2")
 
 
+@pytest.mark.parametrize(
+    ("agent", "responses"), [("envoy", ["CDS 2: a b", "EDS 1: a"]), ("gRPC", ["CDS 2: a b"])]
+)
+def test_endpoints_of_a_changed_cluster_are_sent_again_to_envoy(
+    agent: str, responses: list[str]
+) -> None:
+    before = mesh("a", "b")
+    client = proxy(before)
+    client.stream.node.user_agent_name = agent
+    assert client.publish(before.with_(eds_cluster("a", lb_policy="RING_HASH"))) == responses
+    client.ack_all()
+    assert client.stream.is_acked(CLUSTER, "2")
+    assert client.publish(before.with_(endpoints("a", ["10.0.0.2:1"]), version="3")) != []
+
+
 def test_old_cluster_is_removed_when_a_client_has_all_new_ones() -> None:
     client = grpc_client(mesh("old"))
     assert client.publish(mesh("old").replaced(mesh("new"))) == ["RDS 2: routes"]
