@@ -84,13 +84,13 @@ async def ring_terminal(mesh: Mesh) -> str:
 @case("ring_hash: min_ring_size over 8 M", "NACK, UNAVAILABLE", "A42")
 async def ring_too_large(mesh: Mesh) -> str:
     await _serve_ring(mesh, route(cluster="ring"), min_size=_RING_MAX + 1)
-    return await mesh.verdict()
+    return _count(await mesh.verdict())
 
 
 @case("ring_hash: min_ring_size over max_ring_size", "NACK, UNAVAILABLE", "A42")
 async def ring_min_over_max(mesh: Mesh) -> str:
     await _serve_ring(mesh, route(cluster="ring"), min_size=64, max_size=32)
-    return await mesh.verdict()
+    return _count(await mesh.verdict())
 
 
 @case("`drop_overloads` of 100 %", "UNAVAILABLE", "A32")

@@ -28,6 +28,10 @@ _NO_DEFAULT: Final = (
 )
 _NO_SESSIONS: Final = "This client has no session affinity (A55), so the filter is unknown to it."
 _NO_WAITING: Final = "Envoy does not wait: wait-for-ready is of the client in front of it."
+_ACTIONS: Final = "grpc-java rejects routes without an action, or with one that it does not support."
+_SAME_TURN: Final = (
+    "grpc-js counts an RPC when its stream starts: RPCs that start in one turn are not limited."
+)
 _D27: Final = "D27: the policy of an aggregate is validated, though A75 ignores it."
 
 NOTES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -43,6 +47,7 @@ NOTES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "cluster_header": {"a": "Envoy supports it; gRPC ignores such routes."},
     "redirect": {
+        "NACK, UNAVAILABLE": _ACTIONS,
         "NACK, DEADLINE_EXCEEDED": _NODE_WAITS,
         "UNKNOWN": "Envoy redirects: the answer is 301, which is no gRPC status.",
     },
@@ -51,6 +56,7 @@ NOTES: Final[Mapping[str, Mapping[str, str]]] = {
         "b, a": "grpc-js inverts the result for an absent header as well; Envoy, C-core and we do "
         "not match a header that is absent.",
     },
+    "header_range": {"a, a, a, b": "grpc-java includes the end of the range."},
     "header_twice": {"b": "Envoy compares one value, not the joined ones."},
     "header_binary": {"a": _ENVOY_HEADERS},
     "header_content_type": {
@@ -66,6 +72,7 @@ NOTES: Final[Mapping[str, Mapping[str, str]]] = {
         "NACK, UNIMPLEMENTED": _PROXY_CODES,
     },
     "no_action": {
+        "NACK, UNAVAILABLE": _ACTIONS,
         "NACK, DEADLINE_EXCEEDED": _NODE_WAITS,
         "NACK, UNIMPLEMENTED": _PROXY_CODES,
     },
@@ -77,6 +84,7 @@ NOTES: Final[Mapping[str, Mapping[str, str]]] = {
         "no such limit.",
     },
     "retry_zero": {
+        "UNKNOWN": "grpc-java accepts the route, and then fails to make a service config of it.",
         "NACK, DEADLINE_EXCEEDED": _NODE_WAITS,
         "a": _ENVOY_ACCEPTS,
     },
@@ -100,7 +108,10 @@ NOTES: Final[Mapping[str, Mapping[str, str]]] = {
     "priority_gap": {"NACK, DEADLINE_EXCEEDED": _NODE_WAITS, "a": _ENVOY_ACCEPTS},
     "locality_twice": {"NACK, DEADLINE_EXCEEDED": _NODE_WAITS, "a": _ENVOY_ACCEPTS},
     "endpoint_twice": {"NACK, DEADLINE_EXCEEDED": _NODE_WAITS, "a": _ENVOY_ACCEPTS},
-    "endpoint_weight_zero": {"a": "grpc-js does not validate the weights of endpoints."},
+    "endpoint_weight_zero": {
+        "a": "grpc-js does not validate the weights of endpoints.",
+        "b": "grpc-java leaves the endpoint out.",
+    },
     "logical_dns_missing": {"DEADLINE_EXCEEDED": _NODE_WAITS},
     "strict_dns": {"a": "Envoy supports it; gRPC does not."},
     "aggregate_missing": {
@@ -122,12 +133,27 @@ NOTES: Final[Mapping[str, Mapping[str, str]]] = {
     "ring_too_large": {
         "UNAVAILABLE": "grpc-go accepts the cluster, and then fails to configure ring_hash.",
     },
+    "ring_channel": {
+        "3 backends": "The channel's id is gRPC's; for Envoy the RPCs have no hash.",
+    },
     "ring_min_over_max": {
+        "1 backend": "grpc-js does not compare the sizes.",
         "UNAVAILABLE": "grpc-go accepts the cluster, and then fails to configure ring_hash.",
     },
     "breaker": {
-        "5 a": "grpc-java counts RPCs in flight only in clusters with `lrs_server`.",
+        "5 a": "grpc-java counts RPCs in flight only in clusters with `lrs_server`; grpc-js when "
+        "their streams start, so RPCs that start in one turn are not limited.",
     },
+    "breaker_with_reports": {"5 a": _SAME_TURN},
+    "no_listener": {"DEADLINE_EXCEEDED": _NODE_WAITS},
+    "no_api_listener": {"NACK, DEADLINE_EXCEEDED": _NODE_WAITS},
+    "required_filter": {"NACK, DEADLINE_EXCEEDED": _NODE_WAITS},
+    "no_router": {
+        "a": "grpc-js does not require the router filter.",
+        "DEADLINE_EXCEEDED": "Envoy accepts a listener without a router, which never answers.",
+    },
+    "trusted_hops": {"a": "A proxy's field: valid for Envoy, not validated by grpc-js."},
+    "invalid_cluster": {"ACK, a": "MAGLEV is valid for Envoy."},
     "delete_cluster_wait": {"DEADLINE_EXCEEDED": _WAITS},
     "change_to_aggregate": {
         "the process crashes": "A bug of grpcio 1.85: the process ends with SIGSEGV.",
