@@ -23,21 +23,27 @@ _WAITS: Final = (
     "D22: wait-for-ready RPCs stay queued on a cluster that does not exist; A31 and we drop them."
 )
 _NO_DEFAULT: Final = (
-    "D20: today's gRPC has no default timeout and ignores `timeout`; the 15 s are A31's. An option, "
-    "a variable or the bootstrap turns them off."
+    "D20: today's gRPC has no default timeout and ignores `timeout`; the 15 s are A31's. An "
+    "option, a variable or the bootstrap turns them off."
 )
 _NO_SESSIONS: Final = "This client has no session affinity (A55), so the filter is unknown to it."
 _NO_WAITING: Final = "Envoy does not wait: wait-for-ready is of the client in front of it."
-_ACTIONS: Final = "grpc-java rejects routes without an action, or with one that it does not support."
+_ACTIONS: Final = (
+    "grpc-java rejects routes without an action, or with one that it does not support."
+)
 _SAME_TURN: Final = (
     "grpc-js counts an RPC when its stream starts: RPCs that start in one turn are not limited."
+)
+_JAVA_RING: Final = (
+    "grpc-java hashes `/10.0.0.1:80`, Java's text of an address, where all others hash "
+    "`10.0.0.1:80`, so its clients have another ring in the same mesh."
 )
 _D27: Final = "D27: the policy of an aggregate is validated, though A75 ignores it."
 
 NOTES: Final[Mapping[str, Mapping[str, str]]] = {
     "domain_case": {
         "UNAVAILABLE": "grpc-go compares the domains of the config with their case.",
-        "DEADLINE_EXCEEDED": "grpc-js compares the domains of the config with their case; RPCs wait.",
+        "DEADLINE_EXCEEDED": "grpc-js compares domains with their case as well; RPCs wait.",
     },
     "domain_twice": {"NACK, UNIMPLEMENTED": "Envoy rejects a domain in two virtual hosts."},
     "no_virtual_host": {"DEADLINE_EXCEEDED": _NODE_WAITS, "UNIMPLEMENTED": _PROXY_CODES},
@@ -130,7 +136,15 @@ NOTES: Final[Mapping[str, Mapping[str, str]]] = {
         "NACK, UNAVAILABLE": "Envoy has no wrr_locality policy, and no unknown policy may precede "
         "the one that it uses.",
     },
+    "aggregate_loop": {"INTERNAL": "grpc-java ends the RPCs of a circular aggregate so."},
+    "ring_keys": {"another ring": _JAVA_RING},
+    "ring_small": {"another ring": _JAVA_RING},
+    "ring_endpoint_keys": {
+        "another ring": "D31: C-core has the field behind a variable, grpc-java and grpc-js do not "
+        "have it.",
+    },
     "ring_too_large": {
+        "1 backend": "grpc-java accepts the size, and makes a smaller ring.",
         "UNAVAILABLE": "grpc-go accepts the cluster, and then fails to configure ring_hash.",
     },
     "ring_channel": {
