@@ -100,7 +100,7 @@ async def drops(mesh: Mesh) -> str:
 
 @case("the same, a wait-for-ready RPC", "UNAVAILABLE", "A32")
 async def drops_wait(mesh: Mesh) -> str:
-    return await _drop(mesh, {"all": 1.0}, wait_for_ready=True, timeout_s=4.0)
+    return await _drop(mesh, {"all": 1.0}, wait_for_ready=True, timeout_s=12.0)
 
 
 @case("circuit breaker of 2, 5 RPCs at once", "3 UNAVAILABLE, 2 a", "A32")

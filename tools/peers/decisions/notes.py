@@ -70,8 +70,7 @@ NOTES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "header_user_agent": {"a": _ENVOY_HEADERS},
     "header_path": {
-        "a": "C-core has pseudo-headers in the metadata that it matches, and Envoy matches them on "
-        "purpose; for A31 they are no metadata.",
+        "a": "C-core and Envoy match pseudo-headers as well; for A31 they are no metadata.",
     },
     "weights_zero": {
         "NACK, DEADLINE_EXCEEDED": _NODE_WAITS,
@@ -98,7 +97,7 @@ NOTES: Final[Mapping[str, Mapping[str, str]]] = {
         "a": "D37: C-core does not abort with OK, so the backend answers.",
         "UNKNOWN": "The status OK without a response is an error of the client: UNKNOWN in "
         "grpc-go, UNIMPLEMENTED in ours.",
-        "OK": "grpc-js returns OK without a response.",
+        "OK": "grpc-java and grpc-js end the call with OK and without a response.",
     },
     "session": {"NACK, UNAVAILABLE": _NO_SESSIONS, "NACK, DEADLINE_EXCEEDED": _NO_SESSIONS},
     "session_draining": {
@@ -113,7 +112,10 @@ NOTES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "priority_gap": {"NACK, DEADLINE_EXCEEDED": _NODE_WAITS, "a": _ENVOY_ACCEPTS},
     "locality_twice": {"NACK, DEADLINE_EXCEEDED": _NODE_WAITS, "a": _ENVOY_ACCEPTS},
-    "endpoint_twice": {"NACK, DEADLINE_EXCEEDED": _NODE_WAITS, "a": _ENVOY_ACCEPTS},
+    "endpoint_twice": {
+        "NACK, DEADLINE_EXCEEDED": _NODE_WAITS,
+        "a": "Envoy and grpc-java accept it.",
+    },
     "endpoint_weight_zero": {
         "a": "grpc-js does not validate the weights of endpoints.",
         "b": "grpc-java leaves the endpoint out.",
@@ -133,18 +135,18 @@ NOTES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "maglev_enum": {"a": "Envoy supports it; gRPC does not."},
     "unknown_policy_first": {
-        "NACK, UNAVAILABLE": "Envoy has no wrr_locality policy, and no unknown policy may precede "
-        "the one that it uses.",
+        "NACK, UNAVAILABLE": "The known policy is round_robin inside wrr_locality; Envoy's "
+        "wrr_locality takes only client_side_weighted_round_robin.",
     },
     "aggregate_loop": {"INTERNAL": "grpc-java ends the RPCs of a circular aggregate so."},
     "ring_keys": {"another ring": _JAVA_RING},
     "ring_small": {"another ring": _JAVA_RING},
     "ring_endpoint_keys": {
-        "another ring": "D31: C-core has the field behind a variable, grpc-java and grpc-js do not "
-        "have it.",
+        "another ring": "D31: C-core uses it with "
+        "GRPC_XDS_ENDPOINT_HASH_KEY_BACKWARD_COMPAT=false; grpc-java and grpc-js do not have it.",
     },
     "ring_too_large": {
-        "1 backend": "grpc-java accepts the size, and makes a smaller ring.",
+        "1 backend": "grpc-java accepts the size.",
         "UNAVAILABLE": "grpc-go accepts the cluster, and then fails to configure ring_hash.",
     },
     "ring_channel": {
@@ -160,7 +162,10 @@ NOTES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "breaker_with_reports": {"5 a": _SAME_TURN},
     "no_listener": {"DEADLINE_EXCEEDED": _NODE_WAITS},
-    "no_api_listener": {"NACK, DEADLINE_EXCEEDED": _NODE_WAITS},
+    "no_api_listener": {
+        "NACK, DEADLINE_EXCEEDED": _NODE_WAITS,
+        "UNAVAILABLE": "grpc-java accepts it as a listener of a server.",
+    },
     "required_filter": {"NACK, DEADLINE_EXCEEDED": _NODE_WAITS},
     "no_router": {
         "a": "grpc-js does not require the router filter.",
@@ -168,6 +173,9 @@ NOTES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "trusted_hops": {"a": "A proxy's field: valid for Envoy, not validated by grpc-js."},
     "invalid_cluster": {"ACK, a": "MAGLEV is valid for Envoy."},
+    "remove_endpoints": {
+        "a": "grpc-java uses the old endpoints if a new list is empty, for 8 s at least.",
+    },
     "delete_cluster_wait": {"DEADLINE_EXCEEDED": _WAITS},
     "change_to_aggregate": {
         "the process crashes": "A bug of grpcio 1.85: the process ends with SIGSEGV.",
