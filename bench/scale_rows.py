@@ -26,6 +26,9 @@ WARM_UP_S: Final = 0.2
 IDLE_S: Final = 4.0
 LOAD: Final = 100
 STEADY_RATE_PER_S: Final = 200.0
+# Higher rates that both clients reach.
+BUSY_RATE_PER_S: Final = 2000.0
+HIGH_RATE_PER_S: Final = 6000.0
 # The delay of the new cluster in a torn config; the time of load before and after an event.
 LATE_S: Final = 0.5
 AROUND_S: Final = 0.3
@@ -169,6 +172,14 @@ async def cold_start(world: World, client: str, _size: int) -> Measured:
 async def failover_at_200(world: World, client: str, _size: int) -> Measured:
     """Both backends of P0 are killed: the number of failed RPCs, and the time until P1 serves."""
     return await _failover(world, client, rate_per_s=STEADY_RATE_PER_S)
+
+
+async def failover_at_2000(world: World, client: str, _size: int) -> Measured:
+    return await _failover(world, client, rate_per_s=BUSY_RATE_PER_S)
+
+
+async def failover_at_6000(world: World, client: str, _size: int) -> Measured:
+    return await _failover(world, client, rate_per_s=HIGH_RATE_PER_S)
 
 
 async def failover_under_load(world: World, client: str, _size: int) -> Measured:

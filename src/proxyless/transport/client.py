@@ -21,7 +21,7 @@ from proxyless.transport.keepalive import (
     Ping,
     choose_keepalive,
 )
-from proxyless.transport.pump import Pump, ReadBuffer
+from proxyless.transport.pump import Pump, ReadBuffer, lost_by
 from proxyless.transport.server_names import server_name_of
 from proxyless.transport.tls import refuse_name
 from proxyless.wire import (
@@ -261,6 +261,15 @@ class ClientTransport(Pump):
         """Note why no more calls are taken. "the first seen reason should be chosen" - A94"""
         if self.unusable_cause is None:
             self.unusable_cause = cause
+
+    def _on_write_error(self, error: OSError) -> None:
+        """End the calls that were not sent. Others may have been answered: read until the end."""
+        if self._socket is not None:
+            self._note_cause(error)
+            status = lost_by(error)
+            self._become_unusable(status)
+            self._wire.lose_unsent(status)
+            self._abort_later(self._socket)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is not None:

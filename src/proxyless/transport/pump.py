@@ -4,6 +4,8 @@ All output of one turn of the loop leaves in one write, unless a call is alone o
 then waiting gains nothing. Alone means that no other call is under way, and none was when data was
 last received, because calls that end together are often followed by new ones together.
 
+Bytes are written to the socket directly where that is possible (see `runtime.direct_writes`).
+
 All connections of a loop read into one buffer: asyncio uses it only within one callback.
 """
 
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from proxyless.base.status import Status, StatusCode
 from proxyless.runtime import Clock
+from proxyless.runtime.direct_writes import NO_DESCRIPTOR, direct_descriptor, write_directly
 from proxyless.wire.errors import RemoteProtocolError
 from proxyless.wire.limits import COST_PER_TURN_MAX
 from proxyless.wire.turns import Turns
@@ -61,6 +64,12 @@ class Pump(asyncio.BufferedProtocol):
         self._on_received = on_received
         # Changed by the loop.
         self._socket: asyncio.Transport | None = None
+        # For direct writes, while the socket is neither closing nor lost.
+        self._descriptor = NO_DESCRIPTOR
+        # The socket's own buffer may have bytes, which must be sent first.
+        self._is_buffering = False
+        # A write has failed: output is discarded.
+        self._is_write_broken = False
         self._is_reading = False
         self._is_flush_due = False
         self._had_other_calls = False
@@ -87,17 +96,41 @@ class Pump(asyncio.BufferedProtocol):
         self._is_flush_due = False
         output, socket = self._wire.outbound.take_output(), self._socket
         # A closing socket may or may not send this, and the peer could not answer it.
-        if output and socket is not None and not socket.is_closing():
+        if not output or socket is None or self._is_write_broken or socket.is_closing():
+            return
+        if self._descriptor != NO_DESCRIPTOR and not (
+            self._is_buffering and socket.get_write_buffer_size()
+        ):
+            try:
+                sent = write_directly(self._descriptor, output)
+            except BlockingIOError:
+                sent = 0
+            except OSError as error:
+                self._is_write_broken = True
+                # Not inside this call: it may be that of a stream that is being opened.
+                self._loop.call_soon(self._on_write_error, error)
+                return
+            self._is_buffering = sent != len(output)
+            if self._is_buffering:
+                socket.write(memoryview(output)[sent:])
+            self._wire.note_sent()
+        else:
             socket.write(output)
             # asyncio writes at once, and closes the socket after an error.
             if not socket.is_closing():
                 self._wire.note_sent()
+
+    def _on_write_error(self, error: OSError) -> None:
+        """Called once: nothing can be sent any more."""
+        if self._socket is not None:
+            self.abort(lost_by(error))
 
     # Called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast("asyncio.Transport", transport)
         self._socket.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._descriptor = direct_descriptor(transport)
         self._flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -147,8 +180,7 @@ class Pump(asyncio.BufferedProtocol):
         self._socket = None
         if self._linger is not None:
             self._linger.cancel()
-        reason = "closed by peer" if exc is None else str(exc) or type(exc).__name__
-        self._on_lost(Status(StatusCode.UNAVAILABLE, f"connection lost: {reason}"))
+        self._on_lost(lost_by(exc))
         self._is_lost = True
         waiters, self._waiters = self._waiters, ()
         for waiter in waiters:
@@ -181,9 +213,13 @@ class Pump(asyncio.BufferedProtocol):
             socket.abort()
 
     def _close_socket(self) -> None:
-        if self._socket is not None and self._linger is None:
-            self._linger = self._loop.call_later(LINGER_S, self._socket.abort)
+        if self._socket is not None and not self._socket.is_closing():
+            self._abort_later(self._socket)
             self._socket.close()
+
+    def _abort_later(self, socket: asyncio.Transport) -> None:
+        if self._linger is None:
+            self._linger = self._loop.call_later(LINGER_S, socket.abort)
 
     async def wait_closed(self) -> None:
         """Return when the socket is closed."""
@@ -193,3 +229,9 @@ class Pump(asyncio.BufferedProtocol):
         waiter = self._loop.create_future()
         self._waiters += (waiter,)
         await waiter
+
+
+def lost_by(error: Exception | None) -> Status:
+    """Status of the calls of a lost connection; without an error the peer has closed it."""
+    reason = "closed by peer" if error is None else str(error) or type(error).__name__
+    return Status(StatusCode.UNAVAILABLE, f"connection lost: {reason}")

@@ -439,13 +439,22 @@ class ClientConnection(Connection):
     def note_sent(self) -> None:
         self._unsent_stream_id = self._next_stream_id
 
-    def _lost_streams(self, status: Status) -> Iterable[tuple[Stream, StreamEnd]]:
-        # The peer has seen neither the waiting streams nor those of which nothing was sent.
+    def lose_unsent(self, status: Status) -> None:
+        """Nothing can be sent any more: end the streams of which nothing was. Opens no more."""
+        if not self.is_closed:
+            self.is_draining = True
+            self._end_each(self._unsent_streams(status))
+            self._check_drained()
+
+    def _unsent_streams(self, status: Status) -> list[tuple[Stream, StreamEnd]]:
+        """The streams that the peer has not seen: they wait, or none of their frames was sent."""
         unsent = StreamEnd(status, is_unprocessed=True, is_retry_free=True)
         streams = [s for s in self.streams.values() if s.id >= self._unsent_stream_id]
-        first = [(stream, unsent) for stream in (*self._take_waiting(), *streams)]
+        return [(stream, unsent) for stream in (*self._take_waiting(), *streams)]
+
+    def _lost_streams(self, status: Status) -> Iterable[tuple[Stream, StreamEnd]]:
         # Those in both lists have ended when it is their turn again.
-        return [*first, *super()._lost_streams(status)]
+        return [*self._unsent_streams(status), *super()._lost_streams(status)]
 
     def _on_peer_goaway(self, last_stream_id: int, code: int, text: str) -> None:
         reason = f"{name_error_code(code)}: {text}" if text else name_error_code(code)

@@ -1,0 +1,28 @@
+"""Direct writes to the socket of an asyncio transport, past the transport's own buffer.
+
+A transport closes its socket at the first write error, and then responses that the kernel received
+before are never read. uvloop writes at the end of a turn, so the caller of its `write` cannot
+know which bytes have left the process. A direct write returns how many bytes the kernel has taken,
+or raises OSError, and the socket can still be read.
+"""
+
+import asyncio
+import os
+from typing import Final
+
+# The descriptor of a transport that has no socket of its own to write to.
+NO_DESCRIPTOR: Final = -1
+
+write_directly: Final = os.write
+
+
+def direct_descriptor(transport: asyncio.BaseTransport) -> int:
+    """Descriptor for `write_directly`; NO_DESCRIPTOR with TLS, and without a POSIX socket.
+
+    It is valid until the transport has called `connection_lost` of its protocol. The caller writes
+    to it only while the transport's own buffer is empty.
+    """
+    if os.name != "posix" or transport.get_extra_info("sslcontext") is not None:
+        return NO_DESCRIPTOR
+    socket = transport.get_extra_info("socket")
+    return NO_DESCRIPTOR if socket is None else int(socket.fileno())
