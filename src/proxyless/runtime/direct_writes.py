@@ -8,12 +8,16 @@ or raises OSError, and the socket can still be read.
 
 import asyncio
 import os
+import select
 from typing import Final
 
 # The descriptor of a transport that has no socket of its own to write to.
 NO_DESCRIPTOR: Final = -1
 
 write_directly: Final = os.write
+
+# Linux has it. Elsewhere only resets are reported.
+_PEER_CLOSED: Final = getattr(select, "POLLRDHUP", 0)
 
 
 def direct_descriptor(transport: asyncio.BaseTransport) -> int:
@@ -26,3 +30,10 @@ def direct_descriptor(transport: asyncio.BaseTransport) -> int:
         return NO_DESCRIPTOR
     socket = transport.get_extra_info("socket")
     return NO_DESCRIPTOR if socket is None else int(socket.fileno())
+
+
+def is_closed_by_peer(descriptor: int) -> bool:
+    """The peer has closed or reset the connection, even if there is unread data of its own."""
+    poll = select.poll()
+    poll.register(descriptor, _PEER_CLOSED)
+    return bool(poll.poll(0))

@@ -81,6 +81,8 @@ class ClientTransport(Pump):
     """One connection to a server. Owns the wire connection and the keepalive timer."""
 
     _wire: ClientConnection
+    # A turn with so many calls takes long, and what is sent to a closed peer is lost.
+    _checked_pieces_min = 8
     # Why it takes no more calls: the code of the peer's GOAWAY, or the error of the socket.
     unusable_cause: int | Exception | None = None
 
@@ -262,10 +264,11 @@ class ClientTransport(Pump):
         if self.unusable_cause is None:
             self.unusable_cause = cause
 
-    def _on_write_error(self, error: OSError) -> None:
+    def _on_write_error(self, error: OSError | None) -> None:
         """End the calls that were not sent. Others may have been answered: read until the end."""
         if self._socket is not None:
-            self._note_cause(error)
+            if error is not None:
+                self._note_cause(error)
             status = lost_by(error)
             self._become_unusable(status)
             self._wire.lose_unsent(status)

@@ -11,11 +11,17 @@ All connections of a loop read into one buffer: asyncio uses it only within one 
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
 from proxyless.base.status import Status, StatusCode
 from proxyless.runtime import Clock
-from proxyless.runtime.direct_writes import NO_DESCRIPTOR, direct_descriptor, write_directly
+from proxyless.runtime.direct_writes import (
+    NO_DESCRIPTOR,
+    direct_descriptor,
+    is_closed_by_peer,
+    write_directly,
+)
 from proxyless.wire.errors import RemoteProtocolError
 from proxyless.wire.limits import COST_PER_TURN_MAX
 from proxyless.wire.turns import Turns
@@ -49,6 +55,8 @@ class Pump(asyncio.BufferedProtocol):
 
     # Set by the subclass before `connection_made`.
     _wire: "Connection"
+    # So many pieces of output are written only if the peer has not closed the connection meanwhile.
+    _checked_pieces_min: int | float = inf
 
     def __init__(
         self,
@@ -94,34 +102,41 @@ class Pump(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         self._is_flush_due = False
-        output, socket = self._wire.outbound.take_output(), self._socket
+        outbound, socket = self._wire.outbound, self._socket
+        pieces = len(outbound.output)
         # A closing socket may or may not send this, and the peer could not answer it.
-        if not output or socket is None or self._is_write_broken or socket.is_closing():
+        if not pieces or socket is None or self._is_write_broken or socket.is_closing():
+            outbound.output.clear()
             return
-        if self._descriptor != NO_DESCRIPTOR and not (
-            self._is_buffering and socket.get_write_buffer_size()
-        ):
-            try:
-                sent = write_directly(self._descriptor, output)
-            except BlockingIOError:
-                sent = 0
-            except OSError as error:
-                self._is_write_broken = True
-                # Not inside this call: it may be that of a stream that is being opened.
-                self._loop.call_soon(self._on_write_error, error)
-                return
-            self._is_buffering = sent != len(output)
-            if self._is_buffering:
-                socket.write(memoryview(output)[sent:])
-            self._wire.note_sent()
-        else:
+        output, descriptor = outbound.take_output(), self._descriptor
+        if descriptor == NO_DESCRIPTOR or (self._is_buffering and socket.get_write_buffer_size()):
             socket.write(output)
             # asyncio writes at once, and closes the socket after an error.
             if not socket.is_closing():
                 self._wire.note_sent()
+            return
+        if pieces >= self._checked_pieces_min and is_closed_by_peer(descriptor):
+            self._on_writes_broken(None)
+            return
+        try:
+            sent = write_directly(descriptor, output)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            self._on_writes_broken(error)
+            return
+        self._is_buffering = sent != len(output)
+        if self._is_buffering:
+            socket.write(memoryview(output)[sent:])
+        self._wire.note_sent()
 
-    def _on_write_error(self, error: OSError) -> None:
-        """Called once: nothing can be sent any more."""
+    def _on_writes_broken(self, error: OSError | None) -> None:
+        self._is_write_broken = True
+        # Not inside this call: it may be that of a stream that is being opened.
+        self._loop.call_soon(self._on_write_error, error)
+
+    def _on_write_error(self, error: OSError | None) -> None:
+        """Called once: nothing can be sent any more. None: the peer has closed the connection."""
         if self._socket is not None:
             self.abort(lost_by(error))
 
