@@ -1,4 +1,4 @@
-"""Connections that a peer closes or resets: which responses are delivered, and which RPCs are retried.
+"""Connections that a peer closes or resets: responses that are delivered, RPCs that are retried.
 
 The peers are raw sockets, so that a test decides what the kernel has received when.
 """
@@ -39,6 +39,7 @@ MANY = 10
 INITIAL_WINDOW_SIZE = 0x4
 WINDOW_MAX = 0x7FFF_FFFF
 MIB = 1024 * 1024
+BOTH = {b"first", b"second"}
 ROUND_ROBIN = '{"loadBalancingConfig": [{"round_robin": {}}]}'
 
 
@@ -50,7 +51,7 @@ def reset(peer: socket.socket) -> None:
 
 @asynccontextmanager
 async def connected(
-    client: TransportClient, *announced: bytes
+    client: TransportClient,
 ) -> AsyncIterator[tuple[ClientTransport, socket.socket]]:
     """A connection, and its other end: a blocking socket that has read the handshake."""
     loop = asyncio.get_running_loop()
@@ -223,7 +224,7 @@ async def test_rpcs_that_meet_a_reset_connection_are_made_elsewhere(
     async with proxyless.aio.insecure_channel(target, options=options) as channel:
         unary = channel.unary_unary(METHOD)
         async with asyncio.timeout(PATIENCE_S):
-            while {await unary(b"", wait_for_ready=True) for _ in range(2)} != {b"first", b"second"}:
+            while {await unary(b"", wait_for_ready=True) for _ in range(2)} != BOTH:
                 pass
             peers[0].reset()
             # The loop has had no turn in which it could read the end of the connection.
@@ -253,7 +254,7 @@ def test_blocking_rpcs_that_meet_a_reset_connection_are_made_elsewhere(
     options = (("grpc.service_config", ROUND_ROBIN),)
     with proxyless.sync.insecure_channel(target, options=options) as channel:
         unary = channel.unary_unary(METHOD)
-        while {unary(b"", wait_for_ready=True) for _ in range(2)} != {b"first", b"second"}:
+        while {unary(b"", wait_for_ready=True) for _ in range(2)} != BOTH:
             pass
         with held_background():
             peers[0].reset()
