@@ -1,4 +1,4 @@
-"""Number of system calls and turns of the loop per RPC, when one RPC is in flight.
+"""Number of system calls, turns of the loop and function calls per RPC, with one in flight.
 
 Counted on asyncio's loop, whose calls of the C library are visible to a profile function. Every
 RPC pays for one more of them with a microsecond or more, and a wake-up costs ten.
@@ -22,18 +22,24 @@ METHOD = "/echo.Echo/Echo"
 RPCS = 200
 RARE = 0.1
 
+# Functions of this package that run for a blocking RPC, in both threads: measured, with a margin.
+BLOCKING_CALLS_MAX = 69
+
 SYSTEM_CALLS = ("epoll.poll", "socket.recv", "socket.recv_into", "socket.send", "write")
 
 
 class SystemCallCounter:
-    """Counts calls of builtin functions in the thread that has it as its profile function."""
+    """Counts calls in the threads that have it as their profile function: builtins, and ours."""
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
+        self.ours: Counter[str] = Counter()
 
-    def __call__(self, _frame: FrameType, event: str, function: Callable[..., object]) -> None:
+    def __call__(self, frame: FrameType, event: str, function: Callable[..., object]) -> None:
         if event == "c_call":
             self.calls[function.__qualname__] += 1
+        elif event == "call" and frame.f_globals.get("__name__", "").startswith("proxyless."):
+            self.ours[frame.f_code.co_qualname] += 1
 
     def per_rpc(self) -> dict[str, float]:
         return {name: self.calls[name] / RPCS for name in SYSTEM_CALLS}
@@ -72,18 +78,37 @@ def asyncio_background(monkeypatch: pytest.MonkeyPatch) -> Iterator[background.B
     own.stop()
 
 
-def test_blocking_rpc_wakes_the_loop_twice(
-    target: str, asyncio_background: background.Background
-) -> None:
+def count_blocking_rpcs(
+    target: str, own: background.Background, *, counts_caller: bool
+) -> SystemCallCounter:
     counter = SystemCallCounter()
     with proxyless.sync.insecure_channel(target) as channel:
         unary = channel.unary_unary(METHOD)
         unary(b"", wait_for_ready=True)
-        asyncio_background.call(lambda: sys.setprofile(counter))
-        for _ in range(RPCS):
-            unary(b"")
-        asyncio_background.call(lambda: sys.setprofile(None))
+        own.call(lambda: sys.setprofile(counter))
+        sys.setprofile(counter if counts_caller else None)
+        try:
+            for _ in range(RPCS):
+                unary(b"")
+        finally:
+            sys.setprofile(None)
+        own.call(lambda: sys.setprofile(None))
+    return counter
+
+
+def test_blocking_rpc_wakes_the_loop_twice(
+    target: str, asyncio_background: background.Background
+) -> None:
+    counter = count_blocking_rpcs(target, asyncio_background, counts_caller=False)
     # One turn sends the request and one receives the response. asyncio empties the pipe that wakes
     # it with two reads.
     expected = {"epoll.poll": 2, "socket.recv": 2, "socket.recv_into": 1, "write": 1}
     assert counter.per_rpc() == pytest.approx(dict.fromkeys(SYSTEM_CALLS, 0) | expected, abs=RARE)
+
+
+def test_blocking_rpc_makes_few_function_calls(
+    target: str, asyncio_background: background.Background
+) -> None:
+    counter = count_blocking_rpcs(target, asyncio_background, counts_caller=True)
+    calls = counter.ours.total() / RPCS
+    assert calls <= BLOCKING_CALLS_MAX, counter.ours.most_common(100)

@@ -63,19 +63,19 @@ class Binding:
     state_callbacks: CallbackThread
 
 
-class Waiters:
-    """Threads that wait for a change. May be used by any thread."""
+class Waiters(list[Lock]):
+    """Threads that wait for a change: their locks. May be used by any thread.
 
-    __slots__ = ("_locks",)
+    A list, because creating it and finding it empty cost an RPC no function call.
+    """
 
-    def __init__(self) -> None:
-        self._locks: list[Lock] = []
+    __slots__ = ()
 
     def wait_once(self, is_met: Callable[[], bool], timeout_s: float | None = None) -> None:
         """Return at the next `wake`, or at once if the condition is met."""
         lock = Lock()
         lock.acquire()
-        self._locks.append(lock)
+        self.append(lock)
         if is_met():
             return
         if timeout_s is None:
@@ -84,16 +84,15 @@ class Waiters:
                 pass
         elif not lock.acquire(timeout=min(max(timeout_s, 0.0), TIMEOUT_MAX)):
             with suppress(ValueError):  # Another thread has just removed it.
-                self._locks.remove(lock)
+                self.remove(lock)
 
     def wake(self) -> None:
-        locks = self._locks
         # Bounded: a woken thread may wait again, for another condition.
-        for _ in range(len(locks)):
+        for _ in range(len(self)):
             try:
                 # Removed before it is released, because another thread may be here, too. The
                 # oldest, so that a lock that is added meanwhile does not take its turn.
-                lock = locks.pop(0)
+                lock = self.pop(0)
             except IndexError:
                 return
             lock.release()
@@ -163,7 +162,8 @@ class Outcome:
 
     def on_head(self, metadata: Metadata) -> None:
         self.head = metadata
-        self._waiters.wake()
+        if self._waiters:
+            self._waiters.wake()
 
     def choose_unpacking(self) -> Unpacking:
         return Unpacking.AT_END
@@ -199,7 +199,8 @@ class Outcome:
 
     def _wake_all(self) -> None:
         self._end_waiters.wake()
-        self._waiters.wake()
+        if self._waiters:
+            self._waiters.wake()
         feeder = self.feeder
         if feeder is not None:
             feeder.wake()
@@ -288,7 +289,7 @@ class UnaryOutcome(Outcome):
     def on_end(self, end: StreamEnd) -> None:
         if end.status.code is StatusCode.OK and self._message is None:
             end = StreamEnd(NO_MESSAGE, end.trailers)
-        super().on_end(end)
+        self._conclude(end)
 
     def wait_end(self, timeout_s: float | None = None) -> StreamEnd | None:
         end = super().wait_end(timeout_s)

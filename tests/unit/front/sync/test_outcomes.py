@@ -62,7 +62,7 @@ def test_a_waiter_that_timed_out_is_removed() -> None:
     waiters = Waiters()
     for timeout_s in (0.0, -1.0, 0.001):
         waiters.wait_once(lambda: False, timeout_s)
-    assert not waiters._locks
+    assert not waiters
     waiters.wake()
 
 
@@ -321,7 +321,7 @@ def test_a_reader_that_came_before_the_head_requests_a_packed_response(
     found: list[object] = []
     reader = Thread(target=lambda: found.append(outcome.read()))
     reader.start()
-    while not outcome._waiters._locks:
+    while not outcome._waiters:
         pass
     outcome.choose_unpacking()
     while not world.background.posted:

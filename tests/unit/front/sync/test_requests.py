@@ -39,7 +39,7 @@ def start(feeder: RequestFeeder) -> Thread:
 
 
 def until_waiting(feeder: RequestFeeder, thread: Thread) -> None:
-    while not feeder._waiters._locks:
+    while not feeder._waiters:
         thread.join(0.001)
         assert thread.is_alive(), "wanted it to wait"
 
