@@ -26,7 +26,8 @@ def direct_descriptor(transport: asyncio.BaseTransport) -> int:
     It is valid until the transport has called `connection_lost` of its protocol. The caller writes
     to it only while the transport's own buffer is empty.
     """
-    if os.name != "posix" or transport.get_extra_info("sslcontext") is not None:
+    is_encrypted = any(map(transport.get_extra_info, ("sslcontext", "ssl_object")))
+    if is_encrypted or os.name != "posix":
         return NO_DESCRIPTOR
     socket = transport.get_extra_info("socket")
     return NO_DESCRIPTOR if socket is None else int(socket.fileno())

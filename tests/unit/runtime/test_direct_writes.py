@@ -55,8 +55,11 @@ def test_transport_without_a_socket_has_no_descriptor() -> None:
     assert direct_descriptor(InfoTransport()) == NO_DESCRIPTOR
 
 
-def test_encrypted_transport_has_no_descriptor(pair: tuple[socket.socket, socket.socket]) -> None:
-    transport = InfoTransport({"socket": pair[0], "sslcontext": object()})
+@pytest.mark.parametrize("name", ["sslcontext", "ssl_object"])
+def test_encrypted_transport_has_no_descriptor(
+    pair: tuple[socket.socket, socket.socket], name: str
+) -> None:
+    transport = InfoTransport({"socket": pair[0], name: object()})
     assert direct_descriptor(transport) == NO_DESCRIPTOR
 
 
