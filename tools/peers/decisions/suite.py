@@ -12,10 +12,10 @@ from tools.peers.build import UnavailableError
 from tools.peers.decisions import balancing, clusters, routing, streams, updates
 from tools.peers.decisions.case import REGISTERED
 from tools.peers.decisions.envoy import adapt, running_envoy_voice
-from tools.peers.decisions.mesh import Backend, Mesh, empty_plane, running_backends
+from tools.peers.decisions.mesh import WHERE, Backend, Mesh, empty_plane, running_backends
 from tools.peers.decisions.programs import ENVOY, OURS, PROGRAMS, Program
 from tools.peers.decisions.table import Table
-from tools.peers.decisions.voice import VoiceEndedError, running_voice
+from tools.peers.decisions.voice import Command, VoiceEndedError, running_voice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,6 +33,7 @@ CASES: Final = {
 # Most of a case's time is waiting.
 _PARALLEL: Final = 4
 _CASE_TIMEOUT_S: Final = 180.0
+_START_S: Final = 60.0
 
 
 def prepare_voices(names: Sequence[str]) -> tuple[dict[str, Program], dict[str, str]]:
@@ -92,6 +93,8 @@ async def _run_voice(
             }
             starting_voice = running_voice(program.command, environment)
             send = (await stack.enter_async_context(starting_voice)).call
+            # The start of a process is not part of its RPCs' time.
+            await send(_first_command(backends))
         key = f"{name}-{voice.partition(' ')[0]}"
         mesh = Mesh(key, plane, backends, send, adapt if voice == ENVOY else list, shared)
         try:
@@ -101,6 +104,12 @@ async def _run_voice(
             return "the process crashes"
         except TimeoutError:
             return "no reply"
+
+
+def _first_command(backends: Mapping[str, Backend]) -> Command:
+    """An RPC without xDS."""
+    address = next(iter(backends.values())).address
+    return Command(f"dns:///{address}", WHERE, timeout_s=_START_S, wait_for_ready=True)
 
 
 def run_decisions(only: Sequence[str] = (), voices: Sequence[str] = ()) -> Table:
