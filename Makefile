@@ -90,7 +90,7 @@ mutants: $(STAMP)  ## Plant bugs one by one, and show that tests or simulation c
 interleavings: $(STAMP)  ## Run every order of events of two small scenarios, deeper than the tests do
 	@$(PY) -m tools.interleavings $(ARGS)
 
-peers: $(STAMP)  ## Run other projects' client suites with ours and grpcio; needs Go; ARGS='--only connect'
+peers: $(STAMP)  ## Run other projects' suites and xDS clients beside ours; needs Go, Maven, npm; ARGS='--only connect'
 	@$(PY) -m tools.peers $(ARGS)
 
 istio: $(STAMP)  ## Run the scenarios with Istio's generators, ours and grpcio; needs Go, 10 minutes at first
