@@ -60,7 +60,14 @@ from proxyless.controlplane.cluster_builders import (
     tls,
 )
 from proxyless.controlplane.files import FileSource, ThreadOffload
-from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG, Resource
+from proxyless.controlplane.resource import (
+    CLUSTER,
+    ENDPOINTS,
+    LB_ENDPOINT,
+    LISTENER,
+    ROUTE_CONFIG,
+    Resource,
+)
 from proxyless.controlplane.route_builders import (
     fault,
     fault_filter,
@@ -76,6 +83,7 @@ from proxyless.controlplane.snapshot import Snapshot
 __all__ = [
     "CLUSTER",
     "ENDPOINTS",
+    "LB_ENDPOINT",
     "LISTENER",
     "NOTHING_WITHHELD",
     "ROUTE_CONFIG",

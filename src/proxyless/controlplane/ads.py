@@ -29,7 +29,7 @@ from proxyless.controlplane.answers import (
     Verdict,
     Withheld,
 )
-from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG
+from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LB_ENDPOINT, LISTENER, ROUTE_CONFIG
 from proxyless.controlplane.subscription import Subscription, choose_resources
 from proxyless.protos import Proto, message_class
 
@@ -56,8 +56,8 @@ _NAME_OVERHEAD_BYTES: Final = 100
 # The `user_agent_name` of its nodes.
 _ENVOY: Final = "envoy"
 
-_ORDER: Final = (CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG)
-_FIRST_STAGE: Final = (CLUSTER, ENDPOINTS)
+_ORDER: Final = (CLUSTER, ENDPOINTS, LB_ENDPOINT, LISTENER, ROUTE_CONFIG)
+_FIRST_STAGE: Final = (CLUSTER, ENDPOINTS, LB_ENDPOINT)
 _SECOND_STAGE: Final = (LISTENER, ROUTE_CONFIG)
 
 

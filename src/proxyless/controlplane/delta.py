@@ -15,8 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.controlplane.ads import AdsStream, TypeState
 from proxyless.controlplane.answers import Verdict
-from proxyless.controlplane.subscription import FULL_STATE_TYPES, WILDCARD, Subscription
+from proxyless.controlplane.subscription import (
+    FULL_STATE_TYPES,
+    WILDCARD,
+    Subscription,
+    is_glob,
+)
 from proxyless.protos import Proto, message_class
+from proxyless.xds.bootstrap.resource_names import collection_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -41,7 +47,27 @@ def change_subscription(
         return Subscription(is_wildcard=type_url in FULL_STATE_TYPES)
     names = before.names.union(added).difference(removed)
     is_wildcard = (before.is_wildcard or WILDCARD in added) and WILDCARD not in removed
-    return Subscription(names - {WILDCARD}, is_wildcard, has_named=True)
+    names -= {WILDCARD}
+    globs = frozenset(filter(is_glob, names))
+    return Subscription(names, is_wildcard, has_named=True, globs=globs)
+
+
+def _choose_gone(
+    subscription: Subscription,
+    new_names: Collection[str],
+    had: Collection[str],
+    target: Mapping[str, Resource],
+) -> set[str]:
+    """Names that do not exist: members that the client had, and new names without a resource.
+
+    A collection without members does not exist. A member is removed, whatever refers to it: there
+    is nothing else by which a client could find out.
+    """
+    there = set(map(collection_of, target))
+    return {
+        *(name for name in had if collection_of(name) in subscription.globs),
+        *(name for name in new_names if name not in there),
+    }
 
 
 class DeltaAdsStream(AdsStream):
@@ -63,6 +89,11 @@ class DeltaAdsStream(AdsStream):
             # Sent even if the client has the current version: it may have dropped the resource.
             for name in named:
                 state.last_sent.pop(name, None)
+            if named & after.globs:
+                sent = state.last_sent.items()
+                state.last_sent = {
+                    name: found for name, found in sent if collection_of(name) not in named
+                }
             state.new_names |= named
             state.has_new_names, state.synced_with = True, None
         return self._make_due_responses()
@@ -85,6 +116,8 @@ class DeltaAdsStream(AdsStream):
         # of the world: the client may still use them.
         is_full_state = type_url in FULL_STATE_TYPES
         gone = new_names | had.keys() if is_full_state else new_names - initial.keys()
+        if state.subscription.globs:
+            gone = _choose_gone(state.subscription, new_names, initial.keys() | had.keys(), target)
         removed = sorted(gone - target.keys())
         # A client that has all it subscribes to gets an empty response: the server is there.
         if not changed and not removed and not (held and new_names):

@@ -12,6 +12,8 @@ from proxyless.base import one_line, quote
 from proxyless.base.frozen import frozen
 from proxyless.base.texts import NAME_LENGTH_MAX
 from proxyless.controlplane.resource import type_name
+from proxyless.controlplane.subscription import is_glob
+from proxyless.xds.bootstrap.resource_names import collection_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -58,7 +60,8 @@ def find_missing(
     node_id: str, type_url: str, names: Collection[str], resources: Mapping[str, object]
 ) -> MissingResources | None:
     """Those of the names that have no resource; None if all have."""
-    missing = sorted(name for name in names if name not in resources)
+    there = set(map(collection_of, resources)) if any(map(is_glob, names)) else set()
+    missing = sorted(name for name in names if name not in resources and name not in there)
     if not missing:
         return None
     node_id = one_line(node_id, NAME_LENGTH_MAX)

@@ -22,6 +22,7 @@ LISTENER: Final = f"{_PREFIX}envoy.config.listener.v3.Listener"
 ROUTE_CONFIG: Final = f"{_PREFIX}envoy.config.route.v3.RouteConfiguration"
 CLUSTER: Final = f"{_PREFIX}envoy.config.cluster.v3.Cluster"
 ENDPOINTS: Final = f"{_PREFIX}envoy.config.endpoint.v3.ClusterLoadAssignment"
+LB_ENDPOINT: Final = f"{_PREFIX}envoy.config.endpoint.v3.LbEndpoint"
 
 # For messages to users.
 TYPE_NAMES: Final = {
@@ -29,9 +30,11 @@ TYPE_NAMES: Final = {
     ROUTE_CONFIG: "route config",
     CLUSTER: "cluster",
     ENDPOINTS: "endpoints",
+    LB_ENDPOINT: "endpoint",
 }
 
 _HCM: Final = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+_WRAPPER: Final = "envoy.service.discovery.v3.Resource"
 _AGGREGATE: Final = "envoy.extensions.clusters.aggregate.v3.ClusterConfig"
 
 
@@ -59,10 +62,16 @@ class Resource:
     references: tuple[Reference, ...] = ()
 
     @classmethod
-    def of(cls, message: Proto) -> Resource:
-        """A copy of a message of any resource type; ValueError if it has no name."""
+    def of(cls, message: Proto, name: str = "") -> Resource:
+        """A copy of a message of any resource type; ValueError if it has no name.
+
+        Members of collections have no name inside: it is an argument, or that of the message
+        `envoy.service.discovery.v3.Resource` around them.
+        """
+        if message.DESCRIPTOR.full_name == _WRAPPER:
+            return cls._unwrapped(message)
         type_url = f"{_PREFIX}{message.DESCRIPTOR.full_name}"
-        name = _name_of(message)
+        name = name or _name_of(message)
         if not name:
             raise ValueError(
                 f"{type_name(type_url)} has no name, wanted one that clients subscribe to"
@@ -71,6 +80,15 @@ class Resource:
         references = () if find_references is None else tuple(find_references(message))
         # Deterministic, because equal resources are not sent again.
         return cls(type_url, name, message.SerializeToString(deterministic=True), references)
+
+    @classmethod
+    def _unwrapped(cls, wrapper: Proto) -> Resource:
+        full_name = wrapper.resource.type_url.rpartition("/")[2]
+        try:
+            message = message_class(full_name).FromString(wrapper.resource.value)
+        except (DecodeError, KeyError):
+            raise ValueError(f"resource {wrapper.name!r} has no message of a known type") from None
+        return cls.of(message, wrapper.name)
 
     def message(self) -> Proto:
         """A copy of the message, which may be changed."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.base.frozen import frozen
 from proxyless.controlplane.resource import CLUSTER, LISTENER
+from proxyless.xds.bootstrap.resource_names import GLOB, XDSTP, collection_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -23,6 +24,11 @@ WILDCARD: Final = "*"
 FULL_STATE_TYPES: Final = frozenset({LISTENER, CLUSTER})
 
 
+def is_glob(name: str) -> bool:
+    """Whether this is the name of a glob collection: `xdstp://authority/type/path/*`."""
+    return name.startswith(XDSTP) and name.partition("?")[0].endswith(GLOB)
+
+
 @frozen
 class Subscription:
     """The subscribed names of one type."""
@@ -31,6 +37,8 @@ class Subscription:
     is_wildcard: bool = False
     # Whether any request had a name. Before that, an empty list means the wildcard.
     has_named: bool = False
+    # Names of glob collections (TP1), which stand for all their members. Incremental only.
+    globs: frozenset[str] = frozenset()
 
     def after(self, type_url: str, names: Collection[str]) -> Subscription:
         """The subscription after a request with these names."""
@@ -49,10 +57,16 @@ class Subscription:
         """
         return (self.is_wildcard and not before.is_wildcard) or not self.names <= before.names
 
+    def has(self, name: str) -> bool:
+        """Whether a resource is subscribed by its name, or as a member of a collection."""
+        return name in self.names or (bool(self.globs) and collection_of(name) in self.globs)
+
     def select(self, resources: Mapping[str, Resource]) -> dict[str, Resource]:
         """The subscribed resources."""
         if self.is_wildcard:
             return dict(resources)
+        if self.globs:
+            return {name: found for name, found in resources.items() if self.has(name)}
         if len(self.names) > len(resources):
             return {name: found for name, found in resources.items() if name in self.names}
         # Sorted, so that simulations are deterministic.

@@ -182,6 +182,9 @@ def _explain_locality(locality: LocalityEndpoints, total: int) -> Explanation:
         "sub_zone": where.sub_zone,
         "weight": locality.weight,
     }
+    if locality.collection:
+        text += f", endpoints of collection {quote(locality.collection)}"
+        facts["collection"] = locality.collection
     return Explanation("locality", text, facts, tuple(parts))
 
 

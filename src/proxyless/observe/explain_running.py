@@ -203,13 +203,14 @@ def _explain_resources(xds: XdsView) -> Iterator[Explanation]:
         *(("route configuration", name) for name in xds.plan.route_configs),
         *(("cluster", name) for name in xds.plan.clusters),
         *(("endpoints", name) for name in xds.plan.endpoints),
+        *(("endpoint", name) for name in xds.plan.collections),
     ]
     for kind, name in needed:
         dump = held.get((kind, name))
         if dump is None:
             continue
         is_sound = dump.status is ResourceStatus.ACKED and dump.error.is_ok
-        if is_sound and kind in {"cluster", "endpoints"}:
+        if is_sound and kind in {"cluster", "endpoints", "endpoint"}:
             sound[kind] += 1
         elif shown < RESOURCES_SHOWN_MAX:
             shown += 1

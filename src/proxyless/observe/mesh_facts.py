@@ -212,6 +212,9 @@ def _add_endpoints(message: Proto, facts: Facts) -> None:
             "": count(len(group.lb_endpoints), "endpoint"),
             "weight": weight,
         }
+        if group.HasField("leds_cluster_locality_config"):
+            collection = group.leds_cluster_locality_config.leds_collection_name
+            facts[next(reversed(facts))][""] = f"endpoints of {collection!r}"
         for each in group.lb_endpoints:
             _add_endpoint(each, where, name, facts)
     drops = [

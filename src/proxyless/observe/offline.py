@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Final
 from proxyless.base import OK, Status, StatusCode
 from proxyless.base.explanation import Explanation
 from proxyless.observe.explain import Rpc, explain
-from proxyless.xds.view import DEFAULT_TIMEOUT_S, ConfigError, XdsConfig, resolve_offline
+from proxyless.xds.view import (
+    DEFAULT_TIMEOUT_S,
+    ConfigError,
+    XdsConfig,
+    find_collection,
+    resolve_offline,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,6 +72,8 @@ class OfflineMesh:
     def find(self, type_url: str, name: str) -> tuple[bytes | None, Status]:
         """The bytes of a resource, None if it is missing, and its error."""
         serialized = self._serialized.get((type_url, name))
+        if type_url == self.types.collection.type_url:
+            serialized = find_collection(type_url, name, self._serialized)
         no_error = OK if serialized is not None else self._absent
         return serialized, self._errors.get((type_url, name), no_error)
 

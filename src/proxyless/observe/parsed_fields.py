@@ -187,7 +187,10 @@ PARSED_FIELDS: Final[Mapping[str, frozenset[str]]] = {
     CLUSTER_LOAD_ASSIGNMENT: _fields("cluster_name endpoints policy"),
     f"{CLUSTER_LOAD_ASSIGNMENT}.Policy": _fields("drop_overloads"),
     f"{CLUSTER_LOAD_ASSIGNMENT}.Policy.DropOverload": _fields("category drop_percentage"),
-    LOCALITY_LB_ENDPOINTS: _fields("locality lb_endpoints load_balancing_weight priority metadata"),
+    LOCALITY_LB_ENDPOINTS: _fields(
+        "locality lb_endpoints leds_cluster_locality_config load_balancing_weight priority metadata"
+    ),
+    f"{_ENDPOINT}.LedsClusterLocalityConfig": _fields("leds_config leds_collection_name"),
     LB_ENDPOINT: _fields("endpoint health_status load_balancing_weight metadata"),
     f"{_ENDPOINT}.Endpoint": _fields("address additional_addresses hostname"),
     f"{_ENDPOINT}.Endpoint.AdditionalAddress": _fields("address"),
@@ -239,7 +242,6 @@ IGNORED_FIELD_NOTES: Final[Mapping[tuple[str, str], str]] = {
         "a header that is absent matches nothing but present_match"
     ),
     (VIRTUAL_HOST, "matcher"): "only routes are looked at",
-    (LOCALITY_LB_ENDPOINTS, "leds_cluster_locality_config"): "only lb_endpoints are used",
     (LOCALITY_LB_ENDPOINTS, "load_balancer_endpoints"): "only lb_endpoints are used",
     (STATEFUL_SESSION, "strict"): "an RPC whose host is gone goes to another",
     (f"{_ROUTE}.WeightedCluster", "total_weight"): "weights are parts of their sum",

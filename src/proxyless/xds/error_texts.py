@@ -22,6 +22,7 @@ _WORDS: Final = {
     "RouteConfiguration": "route configuration",
     "Cluster": "cluster",
     "ClusterLoadAssignment": "endpoints",
+    "LbEndpoint": "endpoint",
 }
 
 
@@ -50,6 +51,11 @@ def name_cluster(name: str) -> str:
 
 def name_endpoints(name: str) -> str:
     return f"endpoints {quote(name)}"
+
+
+def name_collection(name: str) -> str:
+    """Name of a collection of endpoints (LEDS), which is one of the type LbEndpoint."""
+    return f"endpoint {quote(name)}"
 
 
 def name_dns(host: str, port: int) -> str:

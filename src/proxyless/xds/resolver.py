@@ -43,7 +43,13 @@ from proxyless.xds.config.dependency_manager import (
 from proxyless.xds.config.plan import ConfigTarget, Missing, Plan
 from proxyless.xds.error_texts import with_node
 from proxyless.xds.filters.attributes import MIRROR_PREFIX
-from proxyless.xds.parsing import ClusterType, EndpointType, ListenerType, RouteConfigurationType
+from proxyless.xds.parsing import (
+    ClusterType,
+    EndpointCollectionType,
+    EndpointType,
+    ListenerType,
+    RouteConfigurationType,
+)
 from proxyless.xds.routing.cluster_refs import CLUSTER_PREFIX, PLUGIN_PREFIX, ClusterRefs
 from proxyless.xds.routing.route_table import RouteTable
 from proxyless.xds.routing.selector import SelectorTools, XdsConfigSelector
@@ -100,9 +106,10 @@ class XdsTools:
 
 
 def resource_types(policies: PolicyRegistry, filters: FilterRegistry) -> ResourceTypes:
-    """The four resource types, decoded with these registries."""
+    """The resource types, decoded with these registries."""
     listener, routes = ListenerType(filters), RouteConfigurationType(filters)
-    return ResourceTypes(listener, routes, ClusterType(policies), EndpointType())
+    clusters, endpoints = ClusterType(policies), EndpointType()
+    return ResourceTypes(listener, routes, clusters, endpoints, EndpointCollectionType())
 
 
 class XdsResolver:

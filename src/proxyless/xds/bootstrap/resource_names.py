@@ -16,6 +16,8 @@ from proxyless.xds.bootstrap import Bootstrap, ServerConfig
 from proxyless.xds.bootstrap.bootstrap import LISTENER_TYPE
 
 XDSTP: Final = "xdstp:"
+# End of the path of a glob collection (TP1).
+GLOB: Final = "/*"
 _XDSTP_PREFIX: Final = "xdstp://"
 
 # A path may have "only characters allowed in a URI path as per RFC-3986 section 3.3" - A47
@@ -72,6 +74,25 @@ def parse_resource_name(text: str, resource_type: str) -> ResourceName | Status:
         return ResourceName(_decode(authority), resource_type, _decode(resource_id), params)
     except UnicodeDecodeError:
         return _reject(text, "wanted UTF-8 percent-encoded")
+
+
+def parse_collection_name(text: str, resource_type: str) -> ResourceName | Status:
+    """Parse the name of a glob collection of this type: `xdstp://authority/type/path/*`."""
+    wanted = f"wanted {_XDSTP_PREFIX}authority/{resource_type}/path{GLOB}"
+    if not text.startswith(_XDSTP_PREFIX):
+        return _reject(text, wanted)
+    if f"/{resource_type}Collection/" in text:
+        return _reject(text, f"is a list collection, {wanted}")
+    name = parse_resource_name(text, resource_type)
+    if isinstance(name, ResourceName) and not name.id.endswith(GLOB):
+        return _reject(text, wanted)
+    return name
+
+
+def collection_of(member: str) -> str:
+    """Name of the glob collection that has this member: the last part of its path replaced."""
+    path, separator, params = member.partition("?")
+    return f"{path.rpartition('/')[0]}{GLOB}{separator}{params}"
 
 
 def expand_template(template: str, name: str) -> str:

@@ -8,6 +8,7 @@ last_good       saved resources of an earlier process, used until the control pl
 config_store    file of saved resources; config_file: its format
 connection      ADS connection to one server
 lrs, metrics    load reports; instruments of one client
+collection_response   decision about one response with members of collections (pure)
 response        decision about one response (pure)
 ads, delta      requests of one ADS stream, by variant of the protocol (pure)
 authorities     authorities: servers in use, entries of watched resources (pure)
@@ -15,6 +16,7 @@ load_counters   load of clusters and localities (pure)
 resource_timers timers of resources that were requested and have not come
 retried_stream  stream that is retried with backoff
 cache           state of a watched resource, decoded-resource cache (pure)
+collection      members of a watched collection (pure)
 codec           messages on the wire; the only module with protobuf
 transport       interface of a transport; transports of one client
 notifications   notifications of watchers, and their queue

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # Characters of a NACK's text, which control planes log.
 NACK_TEXT_MAX: Final = 16_384
 
+NO_MEMBER_VERSIONS: Final[Mapping[str, Mapping[str, str]]] = {}
+
 
 @frozen
 class Change:
@@ -68,8 +70,15 @@ class AdsVariant(Protocol):
     def subscriptions(self) -> Iterable[tuple[str, str]]:
         """Type URL and name of each subscribed resource."""
 
-    def open_stream(self, is_held: Callable[[str, str], bool]) -> None:
-        """Start a stream. `is_held`: whether the resource that this server sent is in use."""
+    def open_stream(
+        self,
+        is_held: Callable[[str, str], bool],
+        members: Mapping[str, Mapping[str, str]] = NO_MEMBER_VERSIONS,
+    ) -> None:
+        """Start a stream. `is_held`: whether the resource that this server sent is in use.
+
+        `members`: versions of the members of collections in use, by type URL and name.
+        """
 
     def close_stream(self) -> None:
         """End the stream; changes are kept for the next one."""
@@ -146,7 +155,11 @@ class AdsState:
 
     # The stream
 
-    def open_stream(self, is_held: Callable[[str, str], bool] | None = None) -> None:
+    def open_stream(
+        self,
+        is_held: Callable[[str, str], bool] | None = None,
+        members: Mapping[str, Mapping[str, str]] = NO_MEMBER_VERSIONS,
+    ) -> None:
         self._is_open = True
         self._is_node_sent = False
         self._nonces = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from proxyless.base import Status
 from proxyless.base.frozen import frozen
@@ -83,6 +83,24 @@ class SteppedResourceType(ResourceType[T_co], Protocol[T_co]):
         self, serialized: bytes, context: DecodeContext
     ) -> Generator[int, None, Decoded[T_co]]:
         """Like `decode`; yields the work of each step, in about microseconds."""
+
+
+class CollectionType(ResourceType["Mapping[str, T_co]"], Protocol[T_co]):
+    """Resource type of collections: a watched name ends in `/*`, its value has all members.
+
+    `decode` decodes a saved collection; responses have members.
+    """
+
+    @property
+    def members_max(self) -> int:
+        """Limit of the members of one collection."""
+
+    def decode_member(self, name: str, serialized: bytes, context: DecodeContext) -> Decoded[T_co]:
+        """Decode and validate a member. No resource and no error: it is valid, and not used."""
+
+
+def is_collection_type(resource_type: ResourceType[object]) -> TypeGuard[CollectionType[object]]:
+    return hasattr(resource_type, "decode_member")
 
 
 class ResourceWatcher(Protocol[T_contra]):

@@ -9,17 +9,28 @@ finds resources by their bytes, so that only the changed resources of a response
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import OK, Status, StatusCode
 from proxyless.base.frozen import frozen
-from proxyless.xds.client.api import NoAnswer, ResourceDump, ResourceStatus, ResourceType
+from proxyless.xds.client.api import (
+    NoAnswer,
+    ResourceDump,
+    ResourceStatus,
+    ResourceType,
+    is_collection_type,
+)
 from proxyless.xds.client.notifications import (
     AmbientErrorNotification,
     Notification,
     ResourceNotification,
     Watch,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from proxyless.xds.client.collection import Collection
 
 _NOTHING = object()
 
@@ -39,6 +50,7 @@ class Entry:
         "_outage",
         "_value",
         "authority",
+        "collection",
         "failed_s",
         "failed_version",
         "key",
@@ -63,6 +75,8 @@ class Entry:
         # From the last response.
         self.status = ResourceStatus.REQUESTED
         self.serialized = b""
+        # Instead of the bytes, if the entry is that of a collection.
+        self.collection: Collection | None = None
         self.version = ""
         self.failed_version = ""
         self.failed_s = 0.0
@@ -116,6 +130,19 @@ class Entry:
             return self._set_ambient(OK)
         return self._set_value(resource)
 
+    def on_collection(
+        self, collection: Collection, version: str, now_s: float
+    ) -> Notification | None:
+        """Members of the collection came or were removed."""
+        self.collection, self.serialized = collection, b""
+        self.version, self.updated_s = version, now_s
+        self.status, self.saved_s = ResourceStatus.ACKED, None
+        self.failed_version, self.failed_s = "", 0.0
+        self._data_error = self._outage = OK
+        if collection.values is self._value:
+            return self._set_ambient(OK)
+        return self._set_value(collection.values)
+
     def on_invalid(
         self, error: Status, version: str, *, drops: bool, now_s: float = 0.0
     ) -> Notification | None:
@@ -154,6 +181,7 @@ class Entry:
         if self.has_resource and not drops:
             return self._set_ambient(error)
         self.serialized, self.version, self.saved_s = b"", "", None
+        self.collection = None
         return self._set_value(error)
 
     # Events of the connection to the server
@@ -198,14 +226,36 @@ class Entry:
         self._ambient = status
         return AmbientErrorNotification(status)
 
+    def dumps(self) -> Iterator[ResourceDump]:
+        """State of the resource; of a collection, also that of each member."""
+        yield self.dump()
+        if self.collection is None:
+            return
+        members, errors = self.collection.members, self.collection.errors
+        for name in {**members, **errors}:
+            member, error = members.get(name), errors.get(name, "")
+            yield ResourceDump(
+                self.type.type_url,
+                name,
+                ResourceStatus.NACKED if error else ResourceStatus.ACKED,
+                "" if member is None else member.version,
+                b"" if member is None else member.serialized,
+                self.updated_s,
+                Status(StatusCode.INVALID_ARGUMENT, error) if error else OK,
+                self.failed_version if error else "",
+                self.failed_s if error else 0.0,
+            )
+
     def dump(self) -> ResourceDump:
+        """State of the resource itself: that of a collection has no bytes."""
         error = self._data_error if not self._data_error.is_ok else self._outage
         return ResourceDump(
             self.type.type_url,
             self.name,
             self.status,
             self.version,
-            self.serialized,
+            # A saved collection has bytes, but they are no resource.
+            b"" if is_collection_type(self.type) else self.serialized,
             self.updated_s,
             error,
             self.failed_version,

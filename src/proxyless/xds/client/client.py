@@ -131,7 +131,7 @@ class XdsClient:
 
     def dump(self) -> list[ResourceDump]:
         """All watched resources with their status (A40)."""
-        return [entry.dump() for entry in self.all_entries()]
+        return [dump for entry in self.all_entries() for dump in entry.dumps()]
 
     def servers(self) -> list[ServerView]:
         """Servers in use, the preferred one first."""

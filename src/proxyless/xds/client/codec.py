@@ -20,7 +20,7 @@ from proxyless.version import __version__
 from proxyless.xds.client.slices import finish
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from proxyless.xds.bootstrap import Node
 
@@ -235,6 +235,25 @@ def decode_delta_response_in_steps(
     return DiscoveryResponse(
         kind, version, nonce, resources, errors, is_delta=True, removed=removed
     )
+
+
+def encode_members(members: Iterable[tuple[str, str, bytes]]) -> bytes:
+    """Members of a collection (name, version, bytes) in one message, as they are saved."""
+    message = message_class("envoy.service.discovery.v3.DeltaDiscoveryResponse")()
+    for name, version, serialized in members:
+        message.resources.add(name=name, version=version).resource.value = serialized
+    encoded: bytes = message.SerializeToString()
+    return encoded
+
+
+def decode_members_in_steps(
+    serialized: bytes,
+) -> Generator[int, None, list[tuple[str, bytes]] | None]:
+    """Names and bytes of saved members; None if these bytes are not a collection."""
+    response = yield from decode_delta_response_in_steps(serialized)
+    if response is None or response.rejection:
+        return None
+    return [(each.name, each.serialized) for each in response.resources]
 
 
 def _read_errors_in_steps(message: Proto) -> Generator[int, None, list[ResourceError]]:

@@ -19,7 +19,13 @@ from proxyless.protos.merging import PART_BYTES_MAX
 from proxyless.runtime import IDLE_TIMER, Timer
 from proxyless.xds.bootstrap import DELTA
 from proxyless.xds.client.ads import AdsState, AdsVariant
-from proxyless.xds.client.api import DecodeContext, NoAnswer, ResourceType, ServerView
+from proxyless.xds.client.api import (
+    DecodeContext,
+    NoAnswer,
+    ResourceType,
+    ServerView,
+    is_collection_type,
+)
 from proxyless.xds.client.authorities import AuthorityServers, find_entry
 from proxyless.xds.client.cache import DecodedResourceCache, Entry, ResourceKey
 from proxyless.xds.client.notifications import LOGGER, NotificationQueue
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
 
     from proxyless.xds.bootstrap import Node, ServerConfig
     from proxyless.xds.client import codec
+    from proxyless.xds.client.collection import Collection, CollectionCache
     from proxyless.xds.client.slices import Job, SliceQueue, Steps
     from proxyless.xds.client.transport import Transport
 
@@ -94,6 +101,7 @@ class Connection:
         self._stream = RetriedStream(self._ads.path, transport, tools, self)
         self._types: dict[str, ResourceType[Any]] = {}
         self._caches = defaultdict[str, DecodedResourceCache](DecodedResourceCache)
+        self._collections: dict[str, CollectionCache] = {}
         # OK unless the server is unreachable; start of the outage, and its last reason.
         self.status: Status = OK
         self._silent_since_s = 0.0
@@ -130,6 +138,10 @@ class Connection:
     def subscribe(self, entry: Entry) -> None:
         type_url, name = entry.key
         self._types[type_url] = entry.type
+        if is_collection_type(entry.type) and type_url not in self._collections:
+            from proxyless.xds.client.collection import CollectionCache  # noqa: PLC0415 - rare
+
+            self._collections[type_url] = CollectionCache()
         self._ads.subscribe(type_url, name)
         self._owner.request_flush(self)
 
@@ -138,6 +150,8 @@ class Connection:
         self._ads.unsubscribe(type_url, name)
         self._timers.stop(entry.key)
         self._caches[type_url].remove(name)
+        if type_url in self._collections:
+            self._collections[type_url].remove(name)
         self._owner.request_flush(self)
 
     def flush(self) -> None:
@@ -166,7 +180,14 @@ class Connection:
     # Called by the stream
 
     def on_stream_opened(self) -> None:
-        self._ads.open_stream(self._is_held)
+        if self._collections:
+            # Members that it adds would be in use, and not in the first request of this stream.
+            self._drop_job()
+        members = {
+            type_url: cache.start_stream(partial(self._find_collection, type_url))
+            for type_url, cache in self._collections.items()
+        }
+        self._ads.open_stream(self._is_held, members)
         self._owner.request_flush(self)
         self._stream.reader()()
 
@@ -176,6 +197,11 @@ class Connection:
         if entry is None or not entry.has_resource:
             return False
         return self._caches[type_url].bytes_of(name) == entry.serialized
+
+    def _find_collection(self, type_url: str, name: str) -> Collection | None:
+        """The collection in use."""
+        _, entry = find_entry(self.authorities, type_url, name)
+        return None if entry is None else entry.collection
 
     def on_stream_ready(self) -> None:
         self.flush()
@@ -234,13 +260,7 @@ class Connection:
         self, response: codec.DiscoveryResponse, stream_number: int
     ) -> Steps[None]:
         turn = self._slices.turn
-        outcome = yield from Decision(
-            self._types[response.type_url],
-            self._context,
-            self.rules,
-            authorities=self.authorities,
-            cache=self._caches[response.type_url],
-        ).run_in_steps(response)
+        outcome = yield from self._decide(response.type_url).run_in_steps(response)
         # What is decided in one turn is small enough to be applied in one.
         for part in (outcome,) if turn == self._slices.turn else self._split(outcome):
             for update in part.updates:
@@ -256,6 +276,25 @@ class Connection:
         else:
             # The stream ended meanwhile. The next one starts with this version.
             self._ads.accept(outcome)
+
+    def _decide(self, type_url: str) -> Decision:
+        resource_type, authorities = self._types[type_url], self.authorities
+        if is_collection_type(resource_type):
+            from proxyless.xds.client.collection_response import (  # noqa: PLC0415 - rare
+                CollectionDecision,
+            )
+
+            return CollectionDecision(
+                resource_type,
+                self._context,
+                self.rules,
+                authorities=authorities,
+                cache=self._collections[type_url],
+            )
+        cache = self._caches[type_url]
+        return Decision(
+            resource_type, self._context, self.rules, authorities=authorities, cache=cache
+        )
 
     def _split(self, outcome: Outcome) -> Iterator[Outcome]:
         for part in outcome.split(_APPLIED_MAX):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from proxyless.xds.client import codec
-from proxyless.xds.client.ads import Change
+from proxyless.xds.client.ads import NO_MEMBER_VERSIONS, Change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -76,7 +76,11 @@ class DeltaState:
 
     # The stream
 
-    def open_stream(self, is_held: Callable[[str, str], bool]) -> None:
+    def open_stream(
+        self,
+        is_held: Callable[[str, str], bool],
+        members: Mapping[str, Mapping[str, str]] = NO_MEMBER_VERSIONS,
+    ) -> None:
         self._is_open = True
         self._is_node_sent = False
         self._sent, self._removed, self._answers = {}, {}, {}
@@ -84,11 +88,18 @@ class DeltaState:
             type_url: {name: versions[name] for name in versions if is_held(type_url, name)}
             for type_url, versions in self._versions.items()
         }
+        for type_url, versions in members.items():
+            self._initial.setdefault(type_url, {}).update(versions)
         # Without one version, so that the server has something to send: a stream without any
         # response is that of an unreachable server.
         for type_url, names in self._names.items():
             if names:
-                self._initial.get(type_url, {}).pop(next(iter(names)), None)
+                initial = self._initial.get(type_url, {})
+                if members.get(type_url):
+                    # A member that is not named here would not be removed, if it does not exist.
+                    initial[next(iter(initial))] = ""
+                else:
+                    initial.pop(next(iter(names)), None)
                 break
         self._changed = dict.fromkeys(self._names)
         self._added = {type_url: dict(names) for type_url, names in self._names.items()}

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from proxyless.runtime.offload import Offload
     from proxyless.xds.client.api import DecodeContext
     from proxyless.xds.client.cache import Entry, ResourceKey
+    from proxyless.xds.client.collection import Collection
     from proxyless.xds.client.slices import Job, SliceQueue, Steps
 
 # How long a silent control plane is waited for.
@@ -99,7 +100,7 @@ class LastGood:
         self._is_wait_over = False
         # Saving.
         self._save_timer: Timer = IDLE_TIMER
-        self._last_saved: dict[ResourceKey, bytes] = {}
+        self._last_saved: dict[ResourceKey, bytes | Collection] = {}
         self._last_saved_at_s: float | None = None
         self._is_writing = False
         self._is_closed = False
@@ -258,20 +259,32 @@ class LastGood:
             return
         if not self._is_over:
             self._end_use()
-        contents = {key: entry.serialized for key, entry in in_use.items()}
+        contents = {key: entry.collection or entry.serialized for key, entry in in_use.items()}
         if contents == self._last_saved and not self._is_refresh_due():
             self._save_in(REFRESH_INTERVAL_S)
             return
         now_s = self._store.wall_time_s()
         unwatched = {key: each for key, each in self._saved.items() if key not in in_use}
         # One that is kept although the control plane rejects or deletes it becomes no younger.
-        saved = {
-            key: SavedResource(entry.version, entry.serialized, entry.saved_s or now_s)
-            for key, entry in in_use.items()
-        }
+        about = {key: (entry.version, entry.saved_s or now_s) for key, entry in in_use.items()}
         self._last_saved, self._last_saved_at_s = contents, self._clock.now_s()
         self._is_writing = True
-        self._offload(partial(self._store.write, {**unwatched, **saved}), self._on_written)
+        self._offload(partial(self._write, unwatched, contents, about), self._on_written)
+
+    def _write(
+        self,
+        unwatched: Mapping[ResourceKey, SavedResource],
+        contents: Mapping[ResourceKey, bytes | Collection],
+        about: Mapping[ResourceKey, tuple[str, float]],
+    ) -> None:
+        """Write all resources. Runs outside the loop, because collections may be large."""
+        saved = {
+            key: SavedResource(
+                about[key][0], each if isinstance(each, bytes) else each.encode(), about[key][1]
+            )
+            for key, each in contents.items()
+        }
+        self._store.write({**unwatched, **saved})
 
     def _is_refresh_due(self) -> bool:
         assert self._last_saved_at_s is not None, "only after a save"

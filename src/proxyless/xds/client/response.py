@@ -50,7 +50,7 @@ TRANSIENT_TIMEOUT_S: Final = 30.0
 
 # Work (`slices`) for a resource in the cache, and for one that is decoded in one step.
 _CACHED_WORK: Final = 2
-_DECODE_WORK: Final = 40
+DECODE_WORK: Final = 40
 _BYTES_PER_WORK: Final = 32
 _ERRORS_PER_STEP: Final = 50
 # Limit of the work for the invalid resources of one response: about a second.
@@ -207,7 +207,7 @@ class Decision:
                 self._take_new(index, raw, (yield from self._decode_in_steps(index, raw)))
             else:
                 self._take_new(index, raw, self._decode(index, raw))
-                work += _DECODE_WORK + len(raw.serialized) // _BYTES_PER_WORK
+                work += DECODE_WORK + len(raw.serialized) // _BYTES_PER_WORK
         self._cache.end_response()
         if self._rules.server_errors_count:
             yield from _call_in_steps(self._take_error, response.errors)
@@ -216,6 +216,7 @@ class Decision:
         # A resource of unknown name may be any of those that seem to be missing.
         elif self._type.is_full_state and not self._is_any_nameless:
             yield from _call_in_steps(self._delete, self._find_missing())
+        self._finish()
         return Outcome(
             response.type_url,
             response.version,
@@ -228,16 +229,24 @@ class Decision:
             self._versions,
         )
 
+    def _finish(self) -> None:
+        """Called when the whole response is read."""
+
+    def _is_of_type(self, index: int, raw: RawResource) -> bool:
+        if raw.type_url == self._type.type_url:
+            return True
+        self._is_any_nameless = True
+        got, expected = quote(raw.type_url), quote(self._type.type_url)
+        self._note_error(f"{self._label} #{index}: is {got}, wanted {expected}")
+        return False
+
     def _take_known(self, index: int, raw: RawResource) -> bool:
         """Whether the resource is not decoded: it was before, or it is rejected at once."""
-        if raw.type_url != self._type.type_url:
-            self._is_any_nameless = True
-            got, expected = quote(raw.type_url), quote(self._type.type_url)
-            self._note_error(f"{self._label} #{index}: is {got}, wanted {expected}")
+        if not self._is_of_type(index, raw):
             return True
         cached = self._cache.find(raw.serialized)
         if cached is None or raw.name not in ("", cached.name):
-            return self._invalid_work > INVALID_WORK_MAX and self._skip(index)
+            return self._is_too_invalid(index)
         if cached.entry is not None and self._is_in_use(cached.entry, raw.serialized):
             # The case of nearly all resources of most responses.
             self._present.add(cached.name)
@@ -253,7 +262,10 @@ class Decision:
             self._take_decoded(cached)
         return True
 
-    def _skip(self, index: int) -> bool:
+    def _is_too_invalid(self, index: int) -> bool:
+        """Whether the resource is rejected without decoding, after too many errors."""
+        if self._invalid_work <= INVALID_WORK_MAX:
+            return False
         self._is_any_nameless = True
         self._note_error(f"{self._label} #{index}: not decoded, after too many errors")
         return True

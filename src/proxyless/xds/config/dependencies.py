@@ -1,6 +1,6 @@
 """Decision of the dependency manager: which resources a target needs, and its XdsConfig.
 
-Specs: A74-04..26, A74-28..40 and A37 (aggregates); decisions D23, D24, D25, D50.
+Specs: A74-04..26, A74-28..40 and A37 (aggregates); LE (collections); decisions D23, D24, D25, D50.
 
 `resolve` is a pure function from the states of all resources to a `Plan`: the resources to watch,
 and the outcome. The outcome is a config only if no resource that the routes need is missing; until
@@ -16,12 +16,14 @@ clusters go on changing (D50).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from operator import is_
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from proxyless.base import Status, StatusCode, quote
 from proxyless.xds.client.api import NoAnswer
+from proxyless.xds.config.endpoint_join import join_collections
 from proxyless.xds.config.plan import (
     MISSING,
     ConfigError,
@@ -272,7 +274,17 @@ class _Resolution:
             return Missing(_name_endpoints_of(name, cluster), name)
         if state.is_unanswered:
             self._silent_leaves[name] = Missing(_name_endpoints_of(name, cluster), name)
-        return ClusterConfig(name, cluster, state.resource, self._note(name, cluster, state))
+        errors: Mapping[str, Status] = {}
+        if state.resource is not None and state.resource.collections:
+            self.plan.collections |= dict.fromkeys(state.resource.collections)
+            found = join_collections(self._states, state.resource)
+            if found.missing:
+                return Missing(found.missing, name)
+            if found.unanswered:
+                self._silent_leaves[name] = Missing(found.unanswered, name)
+            state, errors = replace(state, resource=found.resource), found.errors
+        note = self._note(name, cluster, state, errors)
+        return ClusterConfig(name, cluster, state.resource, note)
 
     def _resolve_aggregate(self, name: str, cluster: Cluster) -> ClusterResult | None:
         walk = _AggregateWalk(self, name)
@@ -327,12 +339,19 @@ class _Resolution:
 
     # Texts
 
-    def _note(self, name: str, cluster: Cluster, state: ResourceState[EndpointResource]) -> str:
+    def _note(
+        self,
+        name: str,
+        cluster: Cluster,
+        state: ResourceState[EndpointResource],
+        errors: Mapping[str, Status],
+    ) -> str:
         """Why the cluster may have no endpoints or old ones; otherwise only the node ID."""
         node_id, cluster_error = self._target.node_id, self.cluster_state(name).ambient_error
         has_endpoints = state.resource is not None and state.resource.has_endpoints
         if (
             has_endpoints
+            and not errors
             and not self._ambient
             and state.ambient_error.is_ok
             and cluster_error.is_ok
@@ -345,7 +364,7 @@ class _Resolution:
         elif not has_endpoints:
             notes.append(about(subject, NO_ENDPOINT))
         ambient = {subject: state.ambient_error, name_cluster(name): cluster_error, **self._ambient}
-        notes += _describe_ambient(ambient)
+        notes += _describe_ambient({**ambient, **errors})
         return with_node("; ".join(notes), node_id) if notes else node_phrase(node_id)
 
     def _status(self, context: str, text: str) -> Status:

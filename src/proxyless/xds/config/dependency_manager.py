@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from proxyless.resolver import Resolver, ResolverContext, ResolverFactory
     from proxyless.runtime import Clock
     from proxyless.xds.client.api import ResourceType, ResourceWatcher
+    from proxyless.xds.config.endpoint_join import EndpointCollection
     from proxyless.xds.resources import Cluster, Listener, RouteConfiguration
 
 T = TypeVar("T")
@@ -61,12 +62,13 @@ WATCHES_PER_TURN: Final = 1_000
 
 @frozen
 class ResourceTypes:
-    """The four resource types."""
+    """The resource types of a target."""
 
     listener: ResourceType[Listener]
     route_config: ResourceType[RouteConfiguration]
     cluster: ResourceType[Cluster]
     endpoint: ResourceType[EndpointResource]
+    collection: ResourceType[EndpointCollection]
 
 
 @frozen
@@ -102,6 +104,7 @@ class XdsDependencyManager:
         self._route_configs = _Watches(self, tools, types.route_config, states.route_configs)
         self._clusters = _Watches(self, tools, types.cluster, states.clusters)
         self._endpoints = _Watches(self, tools, types.endpoint, states.endpoints)
+        self._collections = _Watches(self, tools, types.collection, states.collections)
         self._dns: dict[DnsName, _DnsWatch] = {}
         # The number of subscribers by cluster, without zeros.
         self._subscribed: dict[str, int] = {}
@@ -161,8 +164,10 @@ class XdsDependencyManager:
         self._is_closed = True
         self._reconcile_soon.cancel()
         self._publish_soon.cancel()
-        for watches in (self._listeners, self._route_configs, self._clusters, self._endpoints):
+        for watches in (self._listeners, self._route_configs, self._clusters):
             watches.close()
+        self._endpoints.close()
+        self._collections.close()
         self._watch_dns({})
 
     def on_change(self) -> None:
@@ -171,7 +176,8 @@ class XdsDependencyManager:
             self._reconcile_soon.request()
 
     def _reconcile(self) -> None:
-        if self._clusters.is_incomplete or self._endpoints.is_incomplete:
+        watches = (self._clusters, self._endpoints, self._collections)
+        if any(each.is_incomplete for each in watches):
             # The rest of the watches is opened first, and then this is called again.
             return
         plan = self.plan()
@@ -236,6 +242,10 @@ class XdsDependencyManager:
         self._route_configs.set_watched(plan.route_configs)
         self._clusters.set_watched(plan.clusters)
         self._endpoints.set_watched(plan.endpoints)
+        self._collections.set_watched(plan.collections)
+        joined = self._states.joined
+        for name in [name for name in joined if name not in plan.endpoints]:
+            del joined[name]
         if plan.dns.keys() != self._dns.keys():
             self._watch_dns(plan.dns)
 

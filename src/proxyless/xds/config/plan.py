@@ -14,6 +14,7 @@ from proxyless.xds.client.api import NoAnswer
 from proxyless.xds.error_texts import name_cluster
 
 if TYPE_CHECKING:
+    from proxyless.xds.config.endpoint_join import EndpointCollection, JoinedEndpoints
     from proxyless.xds.config.xds_config import ClusterResult, XdsConfig
     from proxyless.xds.resources import (
         Cluster,
@@ -62,6 +63,9 @@ class ResourceStates:
     route_configs: dict[str, ResourceState[RouteConfiguration]] = field(default_factory=dict)
     clusters: dict[str, ResourceState[Cluster]] = field(default_factory=dict)
     endpoints: dict[str, ResourceState[EndpointResource]] = field(default_factory=dict)
+    # Collections of endpoints (LEDS), and EDS resources with the endpoints of theirs.
+    collections: dict[str, ResourceState[EndpointCollection]] = field(default_factory=dict)
+    joined: dict[str, JoinedEndpoints] = field(default_factory=dict)
     dns: dict[DnsName, ResourceState[EndpointResource]] = field(default_factory=dict)
 
 
@@ -109,6 +113,7 @@ class Plan:
     route_configs: dict[str, None] = field(default_factory=dict)
     clusters: dict[str, None] = field(default_factory=dict)
     endpoints: dict[str, None] = field(default_factory=dict)
+    collections: dict[str, None] = field(default_factory=dict)
     dns: dict[DnsName, None] = field(default_factory=dict)
     # None if only resources of `missing` delay the config.
     outcome: XdsConfig | ConfigError | None = None

@@ -3,6 +3,7 @@
 Errors are collected by field path and become one text for the NACK. Invalid input never raises.
 
 listener, route, cluster, endpoint   the resource types LDS, RDS, CDS and EDS
+endpoint_collection   members of a collection of endpoints (LEDS)
 decoding        serialized bytes to a resource or an error text
 proto_fields    fields of protobuf messages: durations, wrappers, Any
 part_cache      cache of the parts that did not change since the last version of a resource
@@ -18,6 +19,7 @@ lb_policy       LB policy of a cluster (A52)
 
 from proxyless.xds.parsing.cluster import ClusterType
 from proxyless.xds.parsing.endpoint import EndpointType
+from proxyless.xds.parsing.endpoint_collection import EndpointCollectionType
 from proxyless.xds.parsing.listener import ListenerType, parse_listener
 from proxyless.xds.parsing.plugins import PluginParser
 from proxyless.xds.parsing.route import (
@@ -28,6 +30,7 @@ from proxyless.xds.parsing.route import (
 
 __all__ = [
     "ClusterType",
+    "EndpointCollectionType",
     "EndpointType",
     "ListenerType",
     "PluginParser",

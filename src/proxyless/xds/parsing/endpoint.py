@@ -1,16 +1,19 @@
 """EDS: parser of ClusterLoadAssignment resources.
 
 Specs: A27-21 to A27-24 (localities, endpoints, drops), A61-02 (several addresses of an endpoint),
-A76 (hash_key), A81 (hostname), A86 (proxies).
+A76 (hash_key), A81 (hostname), A86 (proxies), LE-01 to LE-03 (collections of endpoints).
 """
 
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from proxyless.base import Address, IpAddress, Locality, ValidationErrors
+from proxyless.base import Address, IpAddress, Locality, Status, ValidationErrors, quote
 from proxyless.base.endpoint import PORT_MAX
+from proxyless.xds.bootstrap import DELTA
+from proxyless.xds.bootstrap.resource_names import parse_collection_name, servers_of
 from proxyless.xds.client.slices import STEP_WORK, finish
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
 from proxyless.xds.parsing.http_proxy import is_http_connect_enabled, parse_proxy_address
@@ -25,6 +28,7 @@ from proxyless.xds.parsing.part_cache import PartCache
 from proxyless.xds.parsing.proto_fields import (
     UINT32_MAX,
     add_error,
+    check_config_source,
     check_count,
     parse_fraction,
     parse_list,
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
     from proxyless.xds.client.slices import Steps
 
 CLUSTER_LOAD_ASSIGNMENT: Final = "envoy.config.endpoint.v3.ClusterLoadAssignment"
+LB_ENDPOINT: Final = "envoy.config.endpoint.v3.LbEndpoint"
 
 # Work (`ValidationErrors.work`).
 _LOCALITY_WORK: Final = 5
@@ -77,12 +82,17 @@ class EndpointType:
         self, serialized: bytes, context: DecodeContext
     ) -> Steps[Decoded[EndpointResource]]:
         return decode_resource(
-            CLUSTER_LOAD_ASSIGNMENT, serialized, self._parse, name_field="cluster_name"
+            CLUSTER_LOAD_ASSIGNMENT,
+            serialized,
+            partial(self._parse, context),
+            name_field="cluster_name",
         )
 
-    def _parse(self, message: Proto, errors: ValidationErrors) -> Steps[EndpointResource]:
+    def _parse(
+        self, context: DecodeContext, message: Proto, errors: ValidationErrors
+    ) -> Steps[EndpointResource]:
         cached = self._cache.get(message.cluster_name)
-        parser = _AssignmentParser(errors, cached, has_proxies=self._has_proxies)
+        parser = _AssignmentParser(errors, cached, context, has_proxies=self._has_proxies)
         resource = yield from parser.parse(message)
         if errors.ok:
             self._cache.put(resource.name, parser.parsed)
@@ -91,7 +101,7 @@ class EndpointType:
 
 def parse_endpoints(message: Proto, errors: ValidationErrors) -> EndpointResource:
     """A ClusterLoadAssignment message. The result is valid only if no error was added."""
-    return finish(_AssignmentParser(errors, {}, has_proxies=True).parse(message))
+    return finish(_AssignmentParser(errors, {}, None, has_proxies=True).parse(message))
 
 
 class _AssignmentParser:
@@ -104,10 +114,13 @@ class _AssignmentParser:
         self,
         errors: ValidationErrors,
         cached: Mapping[bytes, EndpointInfo],
+        context: DecodeContext | None,
         *,
         has_proxies: bool,
     ) -> None:
         self._errors = errors
+        # None: the servers of collections are not checked.
+        self._context = context
         # Valid endpoints by their bytes: those of the last version, and those of this one.
         self._cached = cached
         self.parsed: dict[bytes, EndpointInfo] = {}
@@ -115,13 +128,20 @@ class _AssignmentParser:
         self._has_proxies = has_proxies
         # "duplicate address anywhere" is an error (A27-49..52).
         self._addresses: set[Address] = set()
+        # Collections of localities (LEDS).
+        self._collections: dict[str, None] = {}
 
     def parse(self, message: Proto) -> Steps[EndpointResource]:
         with self._errors.field("endpoints"):
             priorities = yield from self._parse_priorities(message.endpoints)
         with self._errors.field("policy.drop_overloads"):
             drops = parse_list(message.policy.drop_overloads, None, _parse_drop, self._errors)
-        return EndpointResource(name=message.cluster_name, priorities=priorities, drops=drops)
+        return EndpointResource(
+            name=message.cluster_name,
+            priorities=priorities,
+            drops=drops,
+            collections=tuple(self._collections),
+        )
 
     def _parse_priorities(
         self, localities: Sequence[Proto]
@@ -164,7 +184,41 @@ class _AssignmentParser:
         proxy = None
         if self._has_proxies and message.HasField("metadata"):
             proxy = parse_proxy_address(message, self._errors)
-        members[locality] = LocalityEndpoints(locality, weight, endpoints, proxy)
+        collection = ""
+        if message.HasField("leds_cluster_locality_config"):
+            collection = self._parse_collection(message)
+        members[locality] = LocalityEndpoints(locality, weight, endpoints, proxy, collection)
+
+    def _parse_collection(self, message: Proto) -> str:
+        """The name of the collection that has the endpoints of a locality (LEDS)."""
+        config, errors = message.leds_cluster_locality_config, self._errors
+        with errors.field("leds_cluster_locality_config"):
+            if message.lb_endpoints:
+                errors.add("is set beside lb_endpoints, wanted one of them")
+            with errors.field("leds_config"):
+                check_config_source(config.leds_config, errors)
+            with errors.field("leds_collection_name"):
+                name = parse_collection_name(config.leds_collection_name, LB_ENDPOINT)
+                if isinstance(name, Status):
+                    errors.add(name.details)
+                    return ""
+                collection = str(name)
+                if collection in self._collections:
+                    errors.add(f"is {quote(collection)} again, wanted one locality for it")
+                if (server := self._find_server_without_delta(name.authority)) is not None:
+                    what = f'server_features of xds server {quote(server)} without "{DELTA}"'
+                    errors.add(f"needs incremental xDS: bootstrap has {what}")
+        self._collections[collection] = None
+        return collection
+
+    def _find_server_without_delta(self, authority: str | None) -> str | None:
+        """URI of a server of this authority that does not use the incremental protocol."""
+        if self._context is None:
+            return None
+        servers = servers_of(self._context.bootstrap, authority)
+        # The watch of a collection of an unknown authority fails.
+        found = () if isinstance(servers, Status) else servers
+        return next((each.uri for each in found if DELTA not in each.features), None)
 
     def _parse_endpoints(self, messages: Sequence[Proto]) -> Steps[tuple[EndpointInfo, ...]]:
         errors, cached, parsed = self._errors, self._cached, self.parsed
@@ -180,7 +234,7 @@ class _AssignmentParser:
             if endpoint is None:
                 errors.work += len(key) // _BYTES_PER_WORK
                 with errors.index(index):
-                    endpoint = _parse_endpoint(message, errors, has_proxies=self._has_proxies)
+                    endpoint = parse_endpoint(message, errors, has_proxies=self._has_proxies)
                 if endpoint is None:
                     continue
             parsed[key] = endpoint
@@ -211,7 +265,7 @@ class _AssignmentParser:
                 )
 
 
-def _parse_endpoint(
+def parse_endpoint(
     message: Proto, errors: ValidationErrors, *, has_proxies: bool
 ) -> EndpointInfo | None:
     """None if its health status is not supported."""

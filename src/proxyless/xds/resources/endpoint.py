@@ -1,6 +1,7 @@
 """EDS resources: endpoints by priority and locality, and drop categories.
 
-Specs: A27-21..24, A55 (health for overrides), A61 (several addresses), A75, A86 (proxies).
+Specs: A27-21..24, A55 (health for overrides), A61 (several addresses), A75, A86 (proxies), LE
+(collections).
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class LocalityEndpoints:
     endpoints: tuple[EndpointInfo, ...]
     # The proxy of endpoints without their own (A86), if any.
     http_proxy: IpAddress | None = None
+    # The collection that has its endpoints (LEDS); empty if they are in the EDS resource.
+    collection: str = ""
 
 
 @frozen
@@ -66,6 +69,9 @@ class EndpointResource:
     # Indexed by priority; localities are in the order of the message.
     priorities: tuple[tuple[LocalityEndpoints, ...], ...] = ()
     drops: tuple[DropCategory, ...] = ()
+    # The collections of all localities. An EDS resource has no endpoints of these localities: the
+    # dependency manager adds them.
+    collections: tuple[str, ...] = ()
 
     @property
     def has_endpoints(self) -> bool:

@@ -23,7 +23,7 @@ from proxyless.xds.parsing.http_proxy import HTTP_CONNECT_GUARD, has_http_proxie
 from proxyless.xds.resolver import XdsView, resource_types
 from proxyless.xds.resolver_options import default_timeout_s
 from proxyless.xds.routing.route_table import DEFAULT_TIMEOUT_S, TableRoute
-from proxyless.xds.view.offline import resolve_offline
+from proxyless.xds.view.offline import find_collection, resolve_offline
 from proxyless.xds.view.parsers import (
     LB_POLICY_TYPES,
     Parse,
@@ -78,6 +78,7 @@ __all__ = [
     "describe_source",
     "dump_clients",
     "encode_node",
+    "find_collection",
     "has_http_proxies",
     "is_usable_health",
     "message_parsers",

@@ -9,11 +9,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from proxyless.base import Status, StatusCode
+from proxyless.xds.bootstrap.resource_names import collection_of
+from proxyless.xds.client.codec import encode_members
 from proxyless.xds.config.dependencies import resolve
 from proxyless.xds.resources import EndpointResource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from proxyless.xds.client.api import DecodeContext, ResourceType
     from proxyless.xds.config.dependency_manager import ResourceTypes
@@ -23,6 +25,18 @@ T = TypeVar("T")
 
 # Finds a resource by type URL and name: its bytes, and its error, which is not OK without bytes.
 FindSerialized: TypeAlias = Callable[[str, str], tuple[bytes | None, Status]]
+
+
+def find_collection(
+    type_url: str, name: str, resources: Mapping[tuple[str, str], bytes]
+) -> bytes | None:
+    """Members of a collection in one message; None if there are none."""
+    members = [
+        (member, "", value)
+        for (its_type, member), value in resources.items()
+        if its_type == type_url and collection_of(member) == name
+    ]
+    return encode_members(members) if members else None
 
 
 def resolve_offline(
@@ -53,6 +67,7 @@ def resolve_offline(
         load_all(plan.route_configs, states.route_configs, types.route_config)
         load_all(plan.clusters, states.clusters, types.cluster)
         load_all(plan.endpoints, states.endpoints, types.endpoint)
+        load_all(plan.collections, states.collections, types.collection)
         for host, port in plan.dns:
             states.dns[host, port] = ResourceState(EndpointResource(name=f"{host}:{port}"))
     return plan

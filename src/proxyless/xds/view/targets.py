@@ -37,7 +37,7 @@ def dump_clients(clients: XdsClients) -> list[tuple[str, Node, Iterator[Resource
 
 
 def _dump(entries: list[Entry]) -> Iterator[ResourceDump]:
-    return (entry.dump() for entry in entries)
+    return (dump for entry in entries for dump in entry.dumps())
 
 
 def encode_node(node: Node) -> Proto:
