@@ -43,6 +43,7 @@ from proxyless.xds.config.xds_config import ClusterError
 from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
 from proxyless.xds.parsing import (
     ClusterType,
+    EndpointCollectionType,
     EndpointType,
     ListenerType,
     RouteConfigurationType,

@@ -42,6 +42,7 @@ from proxyless.xds.config.dependency_manager import ResourceTypes
 from proxyless.xds.config.plan import ConfigTarget
 from proxyless.xds.parsing import (
     ClusterType,
+    EndpointCollectionType,
     EndpointType,
     ListenerType,
     RouteConfigurationType,
@@ -324,6 +325,7 @@ def offline(snapshot: Snapshot) -> proxyless.Explanation:
         RouteConfigurationType(known.filters),
         ClusterType(known.policies),
         EndpointType(),
+        EndpointCollectionType(),
     )
     bootstrap = unknown_bootstrap()
     made = OfflineMesh(types, DecodeContext(bootstrap.servers[0], bootstrap))

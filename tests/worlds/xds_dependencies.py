@@ -49,8 +49,8 @@ class FakeType:
         raise AssertionError("no resource is decoded")
 
 
-LDS, RDS, CDS, EDS = (FakeType(name) for name in ("LDS", "RDS", "CDS", "EDS"))
-TYPES = ResourceTypes(LDS, RDS, CDS, EDS)
+LDS, RDS, CDS, EDS, LEDS = map(FakeType, ("LDS", "RDS", "CDS", "EDS", "LEDS"))
+TYPES = ResourceTypes(LDS, RDS, CDS, EDS, LEDS)
 
 
 class Watches:

@@ -9,7 +9,6 @@ resource timer (`resource_timers`) runs only while the stream has a connection.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -96,12 +95,11 @@ class Connection:
         self._owner = owner
         # Authorities for which the server is in use, by name. Changed by the owner.
         self.authorities: dict[str | None, AuthorityServers[Connection]] = {}
-        # Subscriptions; resource types and decoded resources by type URL.
+        # Subscriptions; resource types, and decoded resources or collections, by type URL.
         self._ads = _make_variant(self.server, context.bootstrap.node)
         self._stream = RetriedStream(self._ads.path, transport, tools, self)
         self._types: dict[str, ResourceType[Any]] = {}
-        self._caches = defaultdict[str, DecodedResourceCache](DecodedResourceCache)
-        self._collections: dict[str, CollectionCache] = {}
+        self._caches: dict[str, DecodedResourceCache | CollectionCache] = {}
         # OK unless the server is unreachable; start of the outage, and its last reason.
         self.status: Status = OK
         self._silent_since_s = 0.0
@@ -138,10 +136,8 @@ class Connection:
     def subscribe(self, entry: Entry) -> None:
         type_url, name = entry.key
         self._types[type_url] = entry.type
-        if is_collection_type(entry.type) and type_url not in self._collections:
-            from proxyless.xds.client.collection import CollectionCache  # noqa: PLC0415 - rare
-
-            self._collections[type_url] = CollectionCache()
+        if type_url not in self._caches:
+            self._caches[type_url] = _make_cache(entry.type)
         self._ads.subscribe(type_url, name)
         self._owner.request_flush(self)
 
@@ -150,8 +146,6 @@ class Connection:
         self._ads.unsubscribe(type_url, name)
         self._timers.stop(entry.key)
         self._caches[type_url].remove(name)
-        if type_url in self._collections:
-            self._collections[type_url].remove(name)
         self._owner.request_flush(self)
 
     def flush(self) -> None:
@@ -180,13 +174,13 @@ class Connection:
     # Called by the stream
 
     def on_stream_opened(self) -> None:
-        if self._collections:
-            # Members that it adds would be in use, and not in the first request of this stream.
-            self._drop_job()
-        members = {
-            type_url: cache.start_stream(partial(self._find_collection, type_url))
-            for type_url, cache in self._collections.items()
-        }
+        members: dict[str, dict[str, str]] = {}
+        for type_url, cache in self._caches.items():
+            if not isinstance(cache, DecodedResourceCache):
+                # Members that the job adds would not be in the first request of this stream.
+                self._drop_job()
+                find_used = partial(self._find_collection, type_url)
+                members[type_url] = cache.start_stream(find_used)
         self._ads.open_stream(self._is_held, members)
         self._owner.request_flush(self)
         self._stream.reader()()
@@ -196,7 +190,8 @@ class Connection:
         _, entry = find_entry(self.authorities, type_url, name)
         if entry is None or not entry.has_resource:
             return False
-        return self._caches[type_url].bytes_of(name) == entry.serialized
+        cache = self._caches[type_url]
+        return isinstance(cache, DecodedResourceCache) and cache.bytes_of(name) == entry.serialized
 
     def _find_collection(self, type_url: str, name: str) -> Collection | None:
         """The collection in use."""
@@ -278,22 +273,17 @@ class Connection:
             self._ads.accept(outcome)
 
     def _decide(self, type_url: str) -> Decision:
-        resource_type, authorities = self._types[type_url], self.authorities
-        if is_collection_type(resource_type):
-            from proxyless.xds.client.collection_response import (  # noqa: PLC0415 - rare
-                CollectionDecision,
-            )
+        resource_type, cache = self._types[type_url], self._caches[type_url]
+        context, rules, authorities = self._context, self.rules, self.authorities
+        if isinstance(cache, DecodedResourceCache):
+            return Decision(resource_type, context, rules, authorities=authorities, cache=cache)
+        from proxyless.xds.client.collection_response import (  # noqa: PLC0415 - few clients need it
+            CollectionDecision,
+        )
 
-            return CollectionDecision(
-                resource_type,
-                self._context,
-                self.rules,
-                authorities=authorities,
-                cache=self._collections[type_url],
-            )
-        cache = self._caches[type_url]
-        return Decision(
-            resource_type, self._context, self.rules, authorities=authorities, cache=cache
+        assert is_collection_type(resource_type), "only collections have such a cache"
+        return CollectionDecision(
+            resource_type, context, rules, authorities=authorities, cache=cache
         )
 
     def _split(self, outcome: Outcome) -> Iterator[Outcome]:
@@ -404,6 +394,14 @@ def _make_variant(server: ServerConfig, node: Node) -> AdsVariant:
     from proxyless.xds.client.delta import DeltaState  # noqa: PLC0415 - few clients need it
 
     return DeltaState(node)
+
+
+def _make_cache(resource_type: ResourceType[Any]) -> DecodedResourceCache | CollectionCache:
+    if not is_collection_type(resource_type):
+        return DecodedResourceCache()
+    from proxyless.xds.client.collection import CollectionCache  # noqa: PLC0415 - few need it
+
+    return CollectionCache()
 
 
 class _ServerLog:
