@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from proxyless.controlplane import (
     CLUSTER,
     ENDPOINTS,
+    LB_ENDPOINT,
     LISTENER,
     ROUTE_CONFIG,
     AdsStream,
@@ -19,7 +20,13 @@ from proxyless.controlplane.delta import DeltaAdsStream
 from proxyless.controlplane.subscription import FULL_STATE_TYPES
 from proxyless.protos import Proto, message_class
 
-SHORT = {CLUSTER: "CDS", ENDPOINTS: "EDS", LISTENER: "LDS", ROUTE_CONFIG: "RDS"}
+SHORT = {
+    CLUSTER: "CDS",
+    ENDPOINTS: "EDS",
+    LB_ENDPOINT: "LEDS",
+    LISTENER: "LDS",
+    ROUTE_CONFIG: "RDS",
+}
 
 
 def mesh(*clusters: str, version: str = "1", port: int = 1) -> Snapshot:

@@ -271,15 +271,19 @@ def lb_endpoint(
 
 def endpoints(
     name: str,
-    where: Sequence[AddressLike | Proto] | Mapping[int | Locality, Sequence[AddressLike | Proto]],
+    where: Sequence[AddressLike | Proto]
+    | Mapping[int | Locality, Sequence[AddressLike | Proto] | str],
     *,
     drops: Mapping[str, float] | None = None,
 ) -> Proto:
     """Endpoints by priority or locality; `drops` are shares from 0 to 1 by category.
 
+    A text instead of a list is the name of a collection of endpoints (LEDS).
+
     endpoints("web", ["10.0.0.1:80"])
     endpoints("web", {0: ["10.0.0.1:80"], 1: [lb_endpoint("10.0.1.1:80", health="DRAINING")]})
     endpoints("web", {Locality("a", weight=3): [...], Locality("b"): [...]}, drops={"lb": 0.1})
+    endpoints("web", {0: "xdstp://mesh/envoy.config.endpoint.v3.LbEndpoint/web/*"})
     """
     result = message_class("envoy.config.endpoint.v3.ClusterLoadAssignment")(cluster_name=name)
     by_locality = where if isinstance(where, Mapping) else {0: where}
@@ -291,12 +295,18 @@ def endpoints(
     return result
 
 
-def _add_locality(group: Proto, locality: Locality, found: Sequence[AddressLike | Proto]) -> None:
+def _add_locality(
+    group: Proto, locality: Locality, found: Sequence[AddressLike | Proto] | str
+) -> None:
     group.locality.region = locality.region
     group.locality.zone = locality.zone
     group.locality.sub_zone = locality.sub_zone
     group.priority = locality.priority
     group.load_balancing_weight.value = locality.weight
+    if isinstance(found, str):
+        group.leds_cluster_locality_config.leds_collection_name = found
+        _use_ads(group.leds_cluster_locality_config.leds_config)
+        return
     for each in found:
         is_address = isinstance(each, str | IpAddress)
         group.lb_endpoints.append(lb_endpoint(each) if is_address else each)

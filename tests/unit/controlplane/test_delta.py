@@ -5,12 +5,15 @@ import pytest
 from proxyless.controlplane import (
     CLUSTER,
     ENDPOINTS,
+    LB_ENDPOINT,
     LISTENER,
     ROUTE_CONFIG,
     Nack,
     RequestRefused,
+    Resource,
     Snapshot,
     Verdict,
+    lb_endpoint,
 )
 from proxyless.controlplane import ads as ads_module
 from proxyless.controlplane.delta import DeltaAdsStream, version_of
@@ -161,3 +164,85 @@ def test_limits_are_those_of_all_streams(monkeypatch: pytest.MonkeyPatch) -> Non
     stream.on_request(delta_request(CLUSTER, ["a", "b"]))
     with pytest.raises(RequestRefused, match="names 3 resources, wanted at most 2"):
         stream.on_request(delta_request(CLUSTER, ["c"]))
+
+
+# ---------------------------------------------------------------------------------------------
+# Collections of endpoints, by LEDS
+
+GLOB = "xdstp://mesh/envoy.config.endpoint.v3.LbEndpoint/a/*"
+OTHER = "xdstp://mesh/envoy.config.endpoint.v3.LbEndpoint/b/*"
+
+
+def members(*names: str, port: int = 80, version: str = "1", glob: str = GLOB) -> Snapshot:
+    """Members of a collection. A name has the collection in front, and a letter of its own."""
+    return Snapshot.of(
+        [
+            Resource.of(lb_endpoint(f"10.0.0.{ord(each)}:{port}"), glob[:-1] + each)
+            for each in names
+        ],
+        version=version,
+    )
+
+
+def short(texts: list[str]) -> list[str]:
+    return [each.replace(GLOB[:-1], "").replace(OTHER[:-1], "b/") for each in texts]
+
+
+@pytest.mark.spec("LE-14")
+def test_collection_is_sent_whole_and_then_by_changed_members() -> None:
+    client = DeltaClient()
+    client.publish(members("x", "y", "z"))
+    assert short(client.subscribe(LB_ENDPOINT, GLOB)) == ["LEDS 1: x y z"]
+    client.ack_all()
+    changed = members("x", "y", "z").with_(*members("y", port=81), *members("w"), version="2")
+    assert short(client.publish(changed)) == ["LEDS 2: w y"]
+    client.ack_all()
+    assert short(client.publish(members("y", port=81, version="3"))) == ["LEDS 3: -w -x -z"]
+    client.ack_all()
+    assert short(client.publish(members(version="4"))) == ["LEDS 0: -y"]
+
+
+@pytest.mark.spec("LE-14")
+def test_collection_without_members_does_not_exist() -> None:
+    client = DeltaClient()
+    client.publish(members("x", glob=OTHER))
+    assert short(client.subscribe(LB_ENDPOINT, GLOB)) == ["LEDS 1: -*"]
+    client.ack_all()
+    assert short(client.subscribe(LB_ENDPOINT, OTHER)) == ["LEDS 1: b/x"]
+    client.ack_all()
+    both = members("x", glob=OTHER).with_(*members("y"), version="2")
+    assert short(client.publish(both)) == ["LEDS 2: y"]
+
+
+@pytest.mark.spec("LE-14", "LE-08")
+def test_client_that_reconnects_gets_the_members_that_differ() -> None:
+    client = DeltaClient()
+    snapshot = members("x", "y", "z")
+    client.publish(snapshot)
+    versions = {each.name: version_of(each) for each in snapshot}
+    versions[f"{GLOB[:-1]}y"] = "other"
+    versions[f"{GLOB[:-1]}gone"] = "1"
+    versions["xdstp://mesh/envoy.config.endpoint.v3.LbEndpoint/not/subscribed"] = "1"
+    shown = client.subscribe(LB_ENDPOINT, GLOB, versions=versions)
+    assert short(shown) == ["LEDS 1: y -gone"]
+
+
+@pytest.mark.spec("LE-14", "DX-09")
+def test_collection_is_sent_again_when_it_is_subscribed_to_again() -> None:
+    client = DeltaClient()
+    client.publish(members("x", "y"))
+    client.subscribe(LB_ENDPOINT, GLOB)
+    client.ack_all()
+    assert short(client.subscribe(LB_ENDPOINT, GLOB)) == ["LEDS 1: x y"]
+    client.ack_all()
+    client.unsubscribe(LB_ENDPOINT, GLOB)
+    assert client.publish(members("x", "y", port=81, version="2")) == []
+    assert short(client.subscribe(LB_ENDPOINT, GLOB)) == ["LEDS 2: x y"]
+
+
+def test_members_and_single_resources_are_subscribed_together() -> None:
+    client = DeltaClient()
+    client.publish(members("x").with_(*members("y", "z", glob=OTHER)))
+    assert short(client.subscribe(LB_ENDPOINT, GLOB, f"{OTHER[:-1]}z", "none")) == [
+        "LEDS 2: x b/z -none"
+    ]
