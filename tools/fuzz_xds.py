@@ -16,7 +16,7 @@ import sys
 import time  # noqa: TID251 - CPU time, not the time of day
 import traceback
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import inf, nan
@@ -36,7 +36,7 @@ from proxyless.xds.bootstrap import (
     ChannelCreds,
     ServerConfig,
 )
-from proxyless.xds.client.api import DecodeContext, ResourceType, SteppedResourceType
+from proxyless.xds.client.api import DecodeContext, Decoded, ResourceType, SteppedResourceType
 from proxyless.xds.config.dependency_manager import ResourceTypes
 from proxyless.xds.config.plan import ConfigError, ConfigTarget
 from proxyless.xds.config.xds_config import ClusterError
@@ -49,6 +49,7 @@ from proxyless.xds.parsing import (
     RouteConfigurationType,
 )
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX
+from proxyless.xds.parsing.endpoint import LB_ENDPOINT
 from proxyless.xds.parsing.limits import PART_WORK_MAX
 from proxyless.xds.view.offline import resolve_offline
 
@@ -288,6 +289,20 @@ CLUSTER: Final[dict[str, object]] = {
         "typed_config": any_of(EXTENSIONS[10], transport_socket=TLS_SOCKET),
     },
 }
+COLLECTED: Final[dict[str, object]] = {
+    "cluster_name": "a",
+    "endpoints": [
+        {
+            "locality": {"zone": zone},
+            "load_balancing_weight": 1,
+            "leds_cluster_locality_config": {
+                "leds_config": {"self": {}},
+                "leds_collection_name": f"xdstp://mesh/{LB_ENDPOINT}/{zone}/*?x=1",
+            },
+        }
+        for zone in "ab"
+    ],
+}
 DNS: Final[dict[str, object]] = {
     "name": "d",
     "type": "LOGICAL_DNS",
@@ -319,7 +334,8 @@ SAMPLES: Final[dict[str, tuple[Mapping[str, object], ...]]] = {
     ),
     "envoy.config.route.v3.RouteConfiguration": (ROUTES,),
     "envoy.config.cluster.v3.Cluster": (CLUSTER, DNS, AGGREGATE),
-    "envoy.config.endpoint.v3.ClusterLoadAssignment": (ASSIGNMENT,),
+    "envoy.config.endpoint.v3.ClusterLoadAssignment": (ASSIGNMENT, COLLECTED),
+    LB_ENDPOINT: (ENDPOINT,),
 }
 
 
@@ -344,8 +360,29 @@ def resource_types() -> Mapping[str, ResourceType[object]]:
         RouteConfigurationType(filters),
         ClusterType(default_policies()),
         EndpointType(),
+        MemberType(),
     )
     return {kind.type_url.removeprefix(TYPE_URL_PREFIX): kind for kind in kinds}
+
+
+class MemberType:
+    """Members of collections, which have no name inside, as a resource type."""
+
+    type_url: Final = EndpointCollectionType.type_url
+    is_full_state: Final = False
+
+    def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[object]:
+        found = EndpointCollectionType().decode_member("x", serialized, context)
+        # An endpoint that is not healthy is valid, and not used.
+        return Decoded(
+            found.name, found.resource or (None if found.error else "unused"), found.error
+        )
+
+    def decode_in_steps(
+        self, serialized: bytes, context: DecodeContext
+    ) -> Generator[int, None, Decoded[object]]:
+        yield 0
+        return self.decode(serialized, context)
 
 
 @cache
@@ -530,7 +567,7 @@ class Mesh:
 def some_mesh(rng: Random) -> Mesh:
     """A listener whose routes lead to a random graph of clusters; about one in ten is missing."""
     mesh = Mesh()
-    listener, routes, cluster, _ = SAMPLES
+    listener, routes, cluster, _, _ = SAMPLES
     names = [f"c{number}" for number in range(1 + rng.randrange(MESH_CLUSTERS_MAX))]
     mesh.add(listener, "x", message_class(listener).FromString(samples()[listener][0]))
     route_config = message_class(routes)(name="routes")
@@ -583,8 +620,14 @@ def some_assignment(rng: Random, name: str) -> Proto:
 
 def check_mesh(mesh: Mesh) -> str:
     """The result. Raises if a rule is violated."""
-    listener, route_config, cluster, endpoint = (resource_types()[name] for name in SAMPLES)
-    types: Any = ResourceTypes(listener, route_config, cluster, endpoint)  # type: ignore[arg-type]
+    listener, route_config, cluster, endpoint, _ = (resource_types()[name] for name in SAMPLES)
+    types: Any = ResourceTypes(
+        listener,  # type: ignore[arg-type]
+        route_config,  # type: ignore[arg-type]
+        cluster,  # type: ignore[arg-type]
+        endpoint,  # type: ignore[arg-type]
+        EndpointCollectionType(),
+    )
     target = ConfigTarget("x", "x")
     start_s = time.thread_time()
     outcomes = [resolve_offline(target, types, context(), mesh.find).outcome for _ in range(2)]

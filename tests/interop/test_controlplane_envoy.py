@@ -16,15 +16,18 @@ import pytest
 from proxyless.controlplane import (
     CLUSTER,
     ENDPOINTS,
+    LB_ENDPOINT,
     LISTENER,
     ROUTE_CONFIG,
     ControlPlane,
+    Resource,
     Snapshot,
     aggregate_cluster,
     circuit_breaker,
     eds_cluster,
     endpoints,
     keep_sessions,
+    lb_endpoint,
     route,
     route_config,
     session_filter,
@@ -208,3 +211,46 @@ async def test_changed_cluster_is_accepted_when_its_endpoints_are_the_same(
         control_plane.set_snapshot(control_plane.snapshot.with_(changed))
         await control_plane.wait_for_ack(CLUSTER)
         assert await call_unary(channel) == "a"
+
+
+@pytest.mark.spec("LE-14")
+async def test_endpoints_of_a_collection_are_used_as_they_change(
+    binary: Path, two: list[NamedBackend], tmp_path: Path
+) -> None:
+    """LEDS: Envoy subscribes to the glob, and takes added, changed and removed members."""
+    a, b = two
+    directory = "xdstp://mesh/envoy.config.endpoint.v3.LbEndpoint/web"
+
+    def member(name: str, backend: NamedBackend) -> Resource:
+        return Resource.of(lb_endpoint(backend.address), f"{directory}/{name}")
+
+    snapshot = Snapshot.of(
+        [
+            socket_listener("in", "127.0.0.1:0", "api-routes"),
+            route_config("api-routes", route(cluster="web")),
+            use_http2(eds_cluster("web")),
+            endpoints("web", {0: f"{directory}/*"}),
+            member("1", a),
+        ]
+    )
+    async with (
+        ControlPlane(snapshot) as control_plane,
+        running_envoy(binary, control_plane, tmp_path, "DELTA_GRPC") as envoy,
+        grpc.aio.insecure_channel(await envoy.find_listener("in")) as channel,
+    ):
+
+        async def answers(*names: str) -> None:
+            async with asyncio.timeout(PATIENCE_S):
+                while {await call_unary(channel) for _ in range(6)} != set(names):
+                    pass
+
+        await answers("a")
+        await control_plane.wait_for_ack(LB_ENDPOINT)
+        [stream] = control_plane.streams
+        assert stream.subscriptions[LB_ENDPOINT].names == {f"{directory}/*"}
+        control_plane.set_snapshot(control_plane.snapshot.with_(member("2", b)))
+        await answers("a", "b")
+        changed = control_plane.snapshot.with_(member("1", b))
+        control_plane.set_snapshot(changed.without(LB_ENDPOINT, f"{directory}/2"))
+        await answers("b")
+        assert stream.nack(LB_ENDPOINT) is None

@@ -8,7 +8,7 @@ from proxyless.xds.client.codec import DiscoveryResponse, RawResource
 from proxyless.xds.client.collection import CollectionCache
 from proxyless.xds.client.collection_response import CollectionDecision
 from proxyless.xds.client.response import INVALID_WORK_MAX, Outcome, make_rules
-from proxyless.xds.client.slices import STEP_WORK
+from proxyless.xds.client.slices import STEP_WORK, finish
 from tests.spec.test_xds_leds import DIRECTORY, GLOB, MemberType
 
 SERVER = ServerConfig("a", ChannelCreds("insecure"), features=frozenset({DELTA}))
@@ -78,11 +78,7 @@ def test_collection_whose_watch_has_ended_is_not_changed() -> None:
     steps = decision.run_in_steps(reader.response)
     next(steps)
     reader.forget()
-    try:
-        while True:
-            next(steps)
-    except StopIteration as stop:
-        assert stop.value.updates == []
+    assert finish(steps).updates == []
     assert not reader.cache.find(GLOB).members
 
 
