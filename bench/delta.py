@@ -1,10 +1,14 @@
 """Benchmark of one changed resource among many: incremental xDS, state of the world, and grpcio.
 
     python bench/delta.py [--clusters 1000] [--changes 20]
+    python bench/delta.py --endpoints 5000 [--changes 20]
 
 Each client is a process with one channel, whose routes use every cluster. A proxy counts the bytes
 between it and the control plane. Measured are the first configuration, a change of one cluster, a
 change of one endpoint, and a new ADS stream; CPU time is that of the client process.
+
+With `--endpoints` there is one cluster with that many, in its EDS resource or in a collection
+(LEDS), of which one changes its address. All have connections.
 """
 
 import argparse
@@ -25,18 +29,21 @@ import grpc
 import grpc.aio
 
 from bench.clients import METHOD, SERVICE
-from bench.meshes import many_clusters
+from bench.meshes import COLLECTION, collected, loopback_address, many_clusters, spread
 from proxyless.controlplane import (
     CLUSTER,
     ENDPOINTS,
+    LB_ENDPOINT,
     LISTENER,
     ROUTE_CONFIG,
     ControlPlane,
+    Resource,
     Snapshot,
 )
 from proxyless.controlplane.service import ServiceOptions
 
 CLIENTS = ("grpcio", "proxyless", "proxyless, delta")
+LEDS = "proxyless, LEDS, delta"
 TYPES = (CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG)
 PATIENCE_S = 120.0
 
@@ -89,7 +96,11 @@ class Client:
 async def running_client(kind: str, address: str) -> AsyncIterator[Client]:
     features = ["xds_v3", *(["delta"] if kind.endswith("delta") else [])]
     server = {"server_uri": address, "channel_creds": [{"type": "insecure"}]}
-    config = {"xds_servers": [{**server, "server_features": features}], "node": {"id": "bench"}}
+    config = {
+        "xds_servers": [{**server, "server_features": features}],
+        "node": {"id": "bench"},
+        "authorities": {"bench": {}},
+    }
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, __file__, "--client", kind.partition(",")[0]),
         stdin=asyncio.subprocess.PIPE,
@@ -144,13 +155,36 @@ def with_changed_endpoint(snapshot: Snapshot, number: int) -> Snapshot:
     return snapshot.with_(message)
 
 
-async def measure(kind: str, clusters: int, changes: int) -> dict[str, tuple[float, float]]:
+def with_moved_endpoint(snapshot: Snapshot, number: int) -> Snapshot:
+    """The snapshot with another address of one endpoint, in its EDS resource or collection."""
+    member = snapshot.get(LB_ENDPOINT, f"{COLLECTION}/0")
+    message = (snapshot.resources(ENDPOINTS)["c"] if member is None else member).message()
+    endpoint = message.endpoints[0].lb_endpoints[0] if member is None else message
+    endpoint.endpoint.address.socket_address.address = f"127.99.0.{1 + number}"
+    return snapshot.with_(message if member is None else Resource.of(message, member.name))
+
+
+CLUSTER_CHANGES = (
+    ("one cluster changed", with_changed_cluster),
+    ("one endpoint changed", with_changed_endpoint),
+)
+ENDPOINT_CHANGES = (("one endpoint changed", with_moved_endpoint),)
+
+
+async def measure(
+    kind: str, clusters: int, changes: int, endpoints: int = 0
+) -> dict[str, tuple[float, float]]:
     """Kilobytes and CPU milliseconds of each step, by name."""
     backend = grpc.aio.server()
     backend.add_generic_rpc_handlers((_Echo(),))
     port = backend.add_insecure_port("0.0.0.0:0")
     await backend.start()
-    snapshot = Snapshot.of(many_clusters(clusters, [port]))
+    if kind == LEDS:
+        snapshot = Snapshot.of(collected(endpoints, [port]))
+    elif endpoints:
+        snapshot = Snapshot.of(spread([loopback_address(n, [port]) for n in range(endpoints)]))
+    else:
+        snapshot = Snapshot.of(many_clusters(clusters, [port]))
     options = ServiceOptions(removal_grace_s=0.0)
     async with ControlPlane(snapshot, options=options) as plane:
         proxy = CountingProxy(plane.port)
@@ -158,10 +192,7 @@ async def measure(kind: str, clusters: int, changes: int) -> dict[str, tuple[flo
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with running_client(kind, address) as client:
             found = {"first configuration": await _step(plane, proxy, client, 0.0)}
-            for name, change in (
-                ("one cluster changed", with_changed_cluster),
-                ("one endpoint changed", with_changed_endpoint),
-            ):
+            for name, change in ENDPOINT_CHANGES if endpoints else CLUSTER_CHANGES:
                 found[name] = await _changes(plane, proxy, client, change, changes)
             before_s = await client.cpu_s()
             plane.break_streams()
@@ -199,20 +230,25 @@ async def _step(
 
 
 async def _wait_acked(plane: ControlPlane) -> None:
-    for type_url in TYPES:
+    has_members = bool(plane.snapshot.resources(LB_ENDPOINT))
+    for type_url in (*TYPES, LB_ENDPOINT) if has_members else TYPES:
         await plane.wait_for_ack(type_url, timeout_s=PATIENCE_S)
 
 
 async def main(arguments: argparse.Namespace) -> None:
     rows: dict[str, list[str]] = {}
     measured = {}
-    for kind in CLIENTS:
-        found = await measure(kind, arguments.clusters, arguments.changes)
+    kinds = (*CLIENTS, LEDS) if arguments.endpoints else CLIENTS
+    for kind in kinds:
+        found = await measure(kind, arguments.clusters, arguments.changes, arguments.endpoints)
         measured[kind] = found
         for name, (kilobytes, cpu_ms) in found.items():
             rows.setdefault(name, []).append(f"{kilobytes:,.1f} kB, {cpu_ms:.1f} ms")
-    print(f"{arguments.clusters} clusters; received bytes and CPU time of the client")
-    print(_row("", CLIENTS))
+    size = f"{arguments.clusters} clusters"
+    if arguments.endpoints:
+        size = f"one cluster with {arguments.endpoints} endpoints"
+    print(f"{size}; received bytes and CPU time of the client")
+    print(_row("", kinds))
     for name, cells in rows.items():
         print(_row(name, cells))
     if arguments.json:
@@ -227,6 +263,7 @@ def _row(name: str, cells: Sequence[str]) -> str:
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--clusters", type=int, default=1000)
+    parser.add_argument("--endpoints", type=int, default=0, help="in one cluster")
     parser.add_argument("--changes", type=int, default=20)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number to FILE")
     parser.add_argument("--client", choices=("grpcio", "proxyless"), help=argparse.SUPPRESS)

@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 
 from bench.clients import METHOD, SERVICE
 from proxyless.controlplane import (
+    Resource,
     eds_cluster,
     endpoints,
+    lb_endpoint,
     listener,
     route,
     route_config,
@@ -19,6 +21,8 @@ from proxyless.protos import Proto
 ROUTES = "bench-routes"
 # The header that the last route of a mesh with header routes matches.
 HEADER = "bench-route"
+# The path of the members of a collection.
+COLLECTION = "xdstp://bench/envoy.config.endpoint.v3.LbEndpoint/c"
 
 
 def loopback_address(number: int, ports: Sequence[int]) -> str:
@@ -45,6 +49,19 @@ def many_clusters(count: int, ports: Sequence[int]) -> list[Proto]:
         *_routed(*map(_route_by_path, methods, names)),
         *map(eds_cluster, names),
         *(endpoints(name, [loopback_address(n, ports)]) for n, name in enumerate(names)),
+    ]
+
+
+def collected(count: int, ports: Sequence[int]) -> list[Proto | Resource]:
+    """One cluster whose endpoints are the members of a collection (LEDS)."""
+    return [
+        *_routed(route(cluster="c")),
+        eds_cluster("c"),
+        endpoints("c", {0: f"{COLLECTION}/*"}),
+        *(
+            Resource.of(lb_endpoint(loopback_address(n, ports)), f"{COLLECTION}/{n}")
+            for n in range(count)
+        ),
     ]
 
 
