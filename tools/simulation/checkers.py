@@ -10,7 +10,7 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG
+from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LB_ENDPOINT, LISTENER, ROUTE_CONFIG
 from proxyless.lb.policies.per_endpoint.endpoint_list import REMOVED_RETENTION_S
 from tools.simulation.expected_failures import EXPECTED_FAILURE_CHECKERS, is_expected_failure
 from tools.simulation.fault_log import AWAY, CONTROL, RECOVERY_S
@@ -66,6 +66,11 @@ def check_configs(scenario: Scenario) -> Iterator[str]:
                 forms = scenario.cluster_forms.get(name, [])
                 if view.is_error or any(form.leaves for form in forms):
                     continue
+                if any(form.has_collections for form in forms):
+                    # Collections change one by one.
+                    known = {each for form in forms for found in form.priorities for each in found}
+                    if view.addresses <= known:
+                        continue
                 published = {_live(form.live_priorities) for form in forms}
                 if any(form.dns_name for form in forms):
                     published |= {(answer,) for answer in scenario.dns_answers}
@@ -295,6 +300,12 @@ def _needed(plan: MeshPlan) -> dict[str, set[str]]:
     return {
         CLUSTER: clusters,
         ENDPOINTS: {name for name in clusters if plan.clusters[name].has_eds},
+        LB_ENDPOINT: {
+            collection
+            for name in clusters
+            if plan.clusters[name].has_collections
+            for collection in plan.clusters[name].collections(name)
+        },
     }
 
 

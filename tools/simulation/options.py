@@ -71,6 +71,8 @@ class Options:
     reply_bytes: int = 0
     # Clients use the incremental variant of xDS.
     is_delta: bool = False
+    # Endpoints are members of collections (LEDS), which need the incremental variant.
+    has_collections: bool = False
 
     @classmethod
     def of_seed(cls, seed: int, known: Sequence[str]) -> Options:

@@ -27,6 +27,7 @@ from proxyless.controlplane.builders import (
     session_filter,
     virtual_host,
 )
+from proxyless.controlplane.resource import Resource
 from proxyless.protos import message_class
 from proxyless.sim.backends import PORT
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 SERVICE: Final = "api"
 ROUTES: Final = "api-routes"
+# Of collections of endpoints.
+AUTHORITY: Final = "mesh"
 LANE_HEADER: Final = "x-sim-lane"
 SESSION_COOKIE: Final = "sim-session"
 # Time for which connections of idle sessions are kept.
@@ -51,6 +54,10 @@ DELAY_S: Final = 0.3
 DELAY_PERCENT: Final = 5
 ABORT_PERCENT: Final = 2
 _GENERATION: Final = "generation-"
+
+
+def collection_name(cluster: str, place: Locality) -> str:
+    return f"xdstp://{AUTHORITY}/envoy.config.endpoint.v3.LbEndpoint/{cluster}/{place.zone}/*"
 
 
 @frozen
@@ -71,8 +78,12 @@ class ClusterPlan:
     # Limit of the circuit breaker; 0 for gRPC's default.
     max_requests: int = 0
     has_outlier_detection: bool = False
+    # Each locality has a collection of endpoints (LEDS).
+    has_collections: bool = False
 
-    def to_resources(self, name: str, *, has_sessions: bool, has_load_reports: bool) -> list[Proto]:
+    def to_resources(
+        self, name: str, *, has_sessions: bool, has_load_reports: bool
+    ) -> list[Proto | Resource]:
         if self.leaves:
             return [aggregate_cluster(name, self.leaves, lb_policy=self.lb_policy)]
         if self.dns_name:
@@ -90,11 +101,24 @@ class ClusterPlan:
         if self.dns_name:
             return [cluster]
         drops = {DROP_CATEGORY: self.drop_share} if self.drop_share else None
-        return [cluster, endpoints(name, self._by_locality(), drops=drops)]
+        by_locality = self._by_locality()
+        if not self.has_collections:
+            return [cluster, endpoints(name, {**by_locality}, drops=drops)]
+        names = {place: collection_name(name, place) for place in by_locality}
+        members = [
+            Resource.of(each, f"{names[place][:-1]}{number}")
+            for place, found in by_locality.items()
+            for number, each in enumerate(found)
+        ]
+        return [cluster, endpoints(name, {**names}, drops=drops), *members]
 
-    def _by_locality(self) -> dict[int | Locality, list[Proto]]:
+    def collections(self, name: str) -> set[str]:
+        """Names of all collections of this cluster."""
+        return {collection_name(name, place) for place in self._by_locality()}
+
+    def _by_locality(self) -> dict[Locality, list[Proto]]:
         """Endpoints of each priority in turn to its localities, the last one the heaviest."""
-        found: dict[int | Locality, list[Proto]] = {}
+        found: dict[Locality, list[Proto]] = {}
         for priority, addresses in enumerate(self.priorities):
             for number in range(min(self.localities, len(addresses))):
                 zone = f"zone-{priority}" + (f"-{number}" if number else "")
@@ -149,14 +173,17 @@ class MeshPlan:
         kept = {name: plan for name, plan in self.clusters.items() if name in needed}
         return replace(self, clusters=kept)
 
-    def to_resources(self) -> list[Proto]:
+    def to_resources(self) -> list[Proto | Resource]:
         lanes = sorted(self.lanes, reverse=True)  # The one without a header comes last.
         routes = [self._to_route(lane) for lane in lanes]
         host = virtual_host(*routes, name=f"{_GENERATION}{self.generation}")
         filters = [session_filter(SESSION_COOKIE)] if self.has_sessions else []
         if self.has_injected_faults:
             filters.append(_fault_filter())
-        resources = [listener(SERVICE, ROUTES, filters=filters), route_config(ROUTES, host)]
+        resources: list[Proto | Resource] = [
+            listener(SERVICE, ROUTES, filters=filters),
+            route_config(ROUTES, host),
+        ]
         for name, plan in self.clusters.items():
             resources += plan.to_resources(
                 name, has_sessions=self.has_sessions, has_load_reports=self.has_load_reports

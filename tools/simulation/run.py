@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _compare_variants(seeds: range, jobs: int) -> int:
-    """Run each seed with state of the world and incrementally: good, and the same last configs."""
+    """Run each seed with both variants, and with LEDS: good, and the same last configs."""
     failed = 0
     with ProcessPoolExecutor(jobs) as pool:
         for number, texts in enumerate(pool.map(find_differences, seeds), 1):
@@ -132,15 +132,19 @@ def _compare_variants(seeds: range, jobs: int) -> int:
 
 
 def find_differences(seed: int) -> list[str]:
-    """What is wrong in a run of either variant, and last configs that differ."""
+    """What is wrong in a run of either variant, or with LEDS, and last configs that differ."""
     outcomes = [
-        run_seed_quietly(seed, replace(options_of(seed), is_delta=is_delta))
-        for is_delta in (False, True)
+        run_seed_quietly(
+            seed,
+            replace(options_of(seed), is_delta=is_delta, has_collections=has_collections),
+        )
+        for is_delta, has_collections in ((False, False), (True, False), (True, True))
     ]
     texts = [show_failure(outcome) for outcome in outcomes if not outcome.is_good]
-    if not texts and outcomes[0].finals != outcomes[1].finals:
-        texts.append(f"seed {seed}: {outcomes[0].finals} is not {outcomes[1].finals}")
-    return texts
+    if texts:
+        return texts
+    first, *others = (outcome.finals for outcome in outcomes)
+    return [f"seed {seed}: {first} is not {other}" for other in others if other != first]
 
 
 def _run_one(seed: int, options: Options | None, *, is_logged: bool) -> int:

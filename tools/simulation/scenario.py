@@ -17,7 +17,7 @@ from proxyless.sim.random_choices import derived_random
 from proxyless.sim.world import World
 from tools.simulation.fault_log import FaultLog
 from tools.simulation.options import CALM_S, Options
-from tools.simulation.plans import SERVICE, ClusterPlan, MeshPlan
+from tools.simulation.plans import AUTHORITY, SERVICE, ClusterPlan, MeshPlan
 from tools.simulation.records import Recorder
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ class Scenario:
         for name in ("control-1", "control-2")[: 1 + options.has_fallback]:
             plane = world.control_plane(name, Snapshot.of([]))
             plane.is_paced, plane.is_delta = options.is_paced, options.is_delta
+        if options.has_collections:
+            world.authorities[AUTHORITY] = {}
         for number in range(options.clients):
             world.client(f"client-{number}")
         # The DNS name has the backends of all clusters but the last, if there are others.
@@ -132,6 +134,7 @@ class Scenario:
         return ClusterPlan(
             lb_policy=self.options.lb_policy,
             max_requests=self.options.max_requests,
+            has_collections=self.options.has_collections,
             has_outlier_detection=self.options.has_outlier_detection,
         )
 
@@ -159,7 +162,10 @@ class Scenario:
             forms = self.cluster_forms.setdefault(name, [])
             if cluster not in forms:
                 forms.append(cluster)
-        resources = [Resource.of(each) for each in plan.to_resources()]
+        resources = [
+            each if isinstance(each, Resource) else Resource.of(each)
+            for each in plan.to_resources()
+        ]
         for control_plane in self.world.control_planes.values():
             before = control_plane.snapshot
             control_plane.set_snapshot(before.replaced(resources, partial=True))

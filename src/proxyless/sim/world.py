@@ -93,6 +93,8 @@ class World:
         self.control_planes: Final[dict[str, SimControlPlane]] = {}
         # Called for each RPC with an ID that arrives at a backend.
         self.on_rpc: Callable[[Backend, str], None] = lambda _backend, _rpc: None
+        # Of bootstraps; changed before the clients read them.
+        self.authorities: Final[dict[str, object]] = {}
         self.exceptions: Final[list[str]] = []
         # Tasks, timers and connections that were left at the end of `run`.
         self.left_behind: Final[list[str]] = []
@@ -141,7 +143,11 @@ class World:
 
     def bootstrap(self, node_id: str) -> dict[str, object]:
         servers = [each.bootstrap_server for each in self.control_planes.values()]
-        return {"xds_servers": servers, "node": {"id": node_id}}
+        return {
+            "xds_servers": servers,
+            "node": {"id": node_id},
+            "authorities": dict(self.authorities),
+        }
 
     def others(self, host: Host) -> list[Host]:
         return [each for each in self.hosts.values() if each is not host]
