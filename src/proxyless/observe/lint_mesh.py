@@ -15,6 +15,7 @@ from proxyless.base.frozen import frozen
 from proxyless.observe import parsed_fields
 from proxyless.observe.findings import Audience, Finding, Severity
 from proxyless.protos import Proto, message_class
+from proxyless.xds.view import collection_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -90,7 +91,15 @@ class _LintedMesh:
             return
         reached = self._reached_from(listeners)
         referenced = {key for each in self._resources for key in each.references}
+        collections = {
+            locality.leds_cluster_locality_config.leds_collection_name
+            for _, each in self._of_type(_ENDPOINTS)
+            for locality in each.message.endpoints
+        }
         for number, resource in enumerate(self._resources):
+            kind, name = resource.key
+            if kind == parsed_fields.LB_ENDPOINT and collection_of(name) in collections:
+                continue
             # Endpoints of an unused cluster are not reported as well.
             is_of_cluster = resource.key[0] == _ENDPOINTS and resource.key in referenced
             if resource.key not in reached and not is_of_cluster:
@@ -193,6 +202,8 @@ class _LintedMesh:
             if endpoints[0] not in self._numbers:
                 continue
             group = self._resources[self._numbers[endpoints[0]]].message
+            if any(each.HasField("leds_cluster_locality_config") for each in group.endpoints):
+                continue
             total = sum(len(each.lb_endpoints) for each in group.endpoints)
             needed = min(_minimum_hosts(detection), default=0)
             if total < needed:

@@ -253,6 +253,11 @@ def _check_locality(message: Proto) -> Iterator[Finding]:
         return
     text = "counts only if the cluster has common_lb_config.locality_weighted_lb_config"
     yield _envoy(_NOTE, "load_balancing_weight", text)
+    if message.HasField("leds_cluster_locality_config"):
+        text = "needs the server feature delta in the bootstrap of clients"
+        yield _note("leds_cluster_locality_config", text)
+        text = "is ignored: the locality has no endpoints"
+        yield _grpcio(_WARNING, "leds_cluster_locality_config", text)
 
 
 def _check_endpoint(message: Proto) -> Iterator[Finding]:
@@ -270,7 +275,10 @@ def _check_endpoints(message: Proto) -> Iterator[Finding]:
         for endpoint in locality.lb_endpoints
         if is_usable_health(endpoint.health_status) and endpoint.health_status != _DRAINING
     )
-    if not any(True for _ in usable):
+    has_collections = any(
+        locality.HasField("leds_cluster_locality_config") for locality in message.endpoints
+    )
+    if not has_collections and not any(True for _ in usable):
         text = "has no endpoint that can be used: RPCs to it fail"
         yield Finding(_WARNING, "endpoints", text, rule="no-endpoints")
     if len(message.policy.drop_overloads) > 1:

@@ -39,3 +39,10 @@ def test_only_new_names_of_a_type_are_returned() -> None:
     assert requested.update("u", frozenset({"a"})) == {"a"}
     # It was removed from the subscription and added again.
     assert requested.update("t", frozenset({"a"})) == {"a"}
+
+
+def test_collection_with_members_is_not_missing() -> None:
+    names = ["xdstp://mesh/T/web/*", "xdstp://mesh/T/none/*"]
+    found = find_missing("n", "T", names, {"xdstp://mesh/T/web/1": None})
+    assert found is not None
+    assert found.names == (names[1],)

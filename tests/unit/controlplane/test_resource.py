@@ -5,6 +5,7 @@ import pytest
 from proxyless.controlplane import (
     CLUSTER,
     ENDPOINTS,
+    LB_ENDPOINT,
     LISTENER,
     ROUTE_CONFIG,
     Resource,
@@ -12,6 +13,7 @@ from proxyless.controlplane import (
     dns_cluster,
     eds_cluster,
     endpoints,
+    lb_endpoint,
     listener,
     route,
     route_config,
@@ -130,3 +132,27 @@ def test_undecodable_config_has_no_references() -> None:
     broken = listener("l", "r")
     broken.api_listener.api_listener.value = b"\xff"
     assert references(broken) == []
+
+
+MEMBER = "xdstp://mesh/envoy.config.endpoint.v3.LbEndpoint/web/1"
+
+
+def test_member_of_a_collection_has_the_name_that_it_is_given() -> None:
+    message = lb_endpoint("10.0.0.1:80")
+    resource = Resource.of(message, MEMBER)
+    assert (resource.type_url, resource.name) == (LB_ENDPOINT, MEMBER)
+    assert resource.message() == message
+    wrapper = message_class("envoy.service.discovery.v3.Resource")(name=MEMBER)
+    wrapper.resource.type_url = LB_ENDPOINT
+    wrapper.resource.value = message.SerializeToString()
+    assert Resource.of(wrapper) == resource
+    with pytest.raises(ValueError, match="endpoint has no name"):
+        Resource.of(message)
+
+
+@pytest.mark.parametrize("kind", ["", "type.googleapis.com/no.such.Message", LB_ENDPOINT])
+def test_wrapper_without_a_message_is_refused(kind: str) -> None:
+    wrapper = message_class("envoy.service.discovery.v3.Resource")(name="x")
+    wrapper.resource.type_url, wrapper.resource.value = kind, b"\xff"
+    with pytest.raises(ValueError, match="resource 'x' has no message of a known type"):
+        Resource.of(wrapper)

@@ -9,6 +9,7 @@ from proxyless.controlplane.subscription import (
     FULL_STATE_TYPES,
     Subscription,
     choose_resources,
+    is_glob,
 )
 
 FULL_STATE = (LISTENER, CLUSTER)
@@ -121,3 +122,16 @@ def test_response_of_other_types_has_only_changed_resources(type_url: str) -> No
         chosen = choose_resources(type_url, target=target, last_sent=sent, names_added=added)
         changed = tuple(each for name, each in target.items() if sent.get(name) != each)
         assert chosen == (changed or None)
+
+
+@pytest.mark.spec("LE-14")
+def test_collection_stands_for_its_members() -> None:
+    glob = "xdstp://mesh/T/web/*"
+    names = ("xdstp://mesh/T/web/1", "xdstp://mesh/T/web/deeper/1", "xdstp://mesh/T/web/1?a=b")
+    resources = {name: resource(name) for name in (*names, "single", "other")}
+    subscription = Subscription(frozenset({glob, "single"}), globs=frozenset({glob}))
+    assert list(subscription.select(resources)) == [names[0], "single"]
+    assert is_glob(glob)
+    assert is_glob(f"{glob}?a=b")
+    assert not is_glob(names[0])
+    assert not is_glob("web/*")

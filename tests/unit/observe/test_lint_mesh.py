@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from proxyless.base import StatusCode
 from proxyless.controlplane import (
+    LB_ENDPOINT,
     FailurePercentage,
     Resource,
     aggregate_cluster,
@@ -13,6 +14,7 @@ from proxyless.controlplane import (
     endpoints,
     fault,
     hash_on,
+    lb_endpoint,
     listener,
     outlier_detection,
     ring_hash,
@@ -22,6 +24,7 @@ from proxyless.controlplane import (
     session_filter,
 )
 from proxyless.observe import Audience, LintedResource, lint_mesh
+from proxyless.protos import message_class
 
 if TYPE_CHECKING:
     from proxyless.protos import Proto
@@ -133,3 +136,23 @@ def test_leaf_that_a_route_names_is_reported_for_grpcio() -> None:
     assert lint(*mesh) == []
     path = "cluster_type.typed_config.clusters[0]"
     assert lint(*mesh, audience=Audience.GRPCIO) == [("all", "shared-leaf", path)]
+
+
+def test_member_of_a_collection_is_used_if_its_collection_is() -> None:
+    path = "xdstp://mesh/envoy.config.endpoint.v3.LbEndpoint"
+    members = []
+    for name in ("cart/1", "other/1"):
+        wrapper = message_class("envoy.service.discovery.v3.Resource")(name=f"{path}/{name}")
+        wrapper.resource.type_url = LB_ENDPOINT
+        wrapper.resource.value = lb_endpoint("10.0.0.1:80").SerializeToString()
+        members.append(wrapper)
+    cluster = eds_cluster("cart")
+    # Five endpoints are needed for ejections, and the collection may have them.
+    outlier_detection(cluster, failure_percentage=FailurePercentage())
+    found = lint(
+        *service_resources("api", route(cluster="cart")),
+        cluster,
+        endpoints("cart", {0: f"{path}/cart/*"}),
+        *members,
+    )
+    assert found == [(f"{path}/other/1", "unused", "")]

@@ -10,6 +10,7 @@ parsers   parsers of resource messages, and of single messages in them
 offline   config of a target without a control plane
 """
 
+from proxyless.xds.bootstrap.resource_names import collection_of
 from proxyless.xds.client import DecodeContext, ResourceDump, ResourceStatus, XdsClients
 from proxyless.xds.client.api import ServerView
 from proxyless.xds.client.codec import USER_AGENT_NAME
@@ -73,6 +74,7 @@ __all__ = [
     "XdsView",
     "best_domain",
     "cluster_key",
+    "collection_of",
     "default_timeout_s",
     "describe_sender",
     "describe_source",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from proxyless.base import ValidationErrors
@@ -17,6 +18,8 @@ from proxyless.xds.parsing.cluster import CLUSTER
 from proxyless.xds.parsing.endpoint import (
     CLUSTER_LOAD_ASSIGNMENT,
     HEALTH_STATUSES,
+    LB_ENDPOINT,
+    parse_endpoint,
     parse_endpoints,
 )
 from proxyless.xds.parsing.lb_policy import DEFAULT_CONVERSIONS
@@ -55,6 +58,7 @@ def message_parsers(
         ),
         CLUSTER: lambda message, errors: clusters.parse(message, errors, decode),
         CLUSTER_LOAD_ASSIGNMENT: parse_endpoints,
+        LB_ENDPOINT: partial(parse_endpoint, has_proxies=True),
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxyless.runtime import VirtualClock
-from proxyless.xds.bootstrap import Bootstrap, ServerConfig
+from proxyless.xds.bootstrap import DELTA, Authority, Bootstrap, ServerConfig
 from proxyless.xds.client import DecodeContext, Decoded
 from proxyless.xds.client.cache import ResourceKey
 from proxyless.xds.client.config_file import SavedResource
@@ -20,6 +20,7 @@ from proxyless.xds.client.last_good import (
     LastGood,
 )
 from proxyless.xds.client.slices import SliceQueue
+from tests.spec.test_xds_leds import GLOB, MEMBERS, member
 from tests.worlds.xds_clients import (
     LISTENER,
     TextType,
@@ -587,3 +588,42 @@ def test_saved_resources_are_used_by_the_next_process() -> None:
     second.fail()
     assert watcher.take_codes()[0] == "accepted"
     second.close()
+
+
+@pytest.mark.spec("LE-13")
+def test_collection_is_saved_and_used_with_its_members() -> None:
+    store = MemoryStore()
+    bootstrap = Bootstrap(
+        servers=(server_config("a", DELTA),), authorities={"mesh": Authority((), "")}
+    )
+
+    def make(clock: VirtualClock) -> LastGood:
+        return LastGood(store, clock, SliceQueue(clock), HeldWork())
+
+    before = XdsClientWorld(bootstrap=bootstrap, make_last_good=make)
+    before.watch(MEMBERS, GLOB)
+    before.server().respond_delta(MEMBERS, *(member(name) for name in "xy"))  # type: ignore[arg-type]
+    before.clock.advance(FIRST_SAVE_S)
+    assert store.writes == [{GLOB: ""}]
+    # The next change is saved as well.
+    before.server().respond_delta(MEMBERS, member("x", "v2"))  # type: ignore[arg-type]
+    before.clock.advance(SAVE_INTERVAL_S)
+    before.close()
+    after = XdsClientWorld(bootstrap=bootstrap, make_last_good=make)
+    after.server().is_up = False
+    watcher = after.watch(MEMBERS, GLOB)
+    after.server().fail()
+    after.settle()
+    [saved] = [each for each in watcher.take() if isinstance(each, Mapping)]
+    assert {name.rpartition("/")[2]: value for name, value in saved.items()} == {
+        "x": "v2",
+        "y": "v1",
+    }
+    (dump,) = after.client.dump()
+    assert (dump.serialized, dump.saved_s) == (b"", SAVED_S)
+    # The members that a server sends replace all that were saved.
+    after.server().recover()
+    after.clock.advance(60)
+    after.server().respond_delta(MEMBERS, member("y"))  # type: ignore[arg-type]
+    assert {name.rpartition("/")[2] for name in watcher.take()[-1]} == {"y"}
+    after.close()

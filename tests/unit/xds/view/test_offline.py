@@ -9,7 +9,16 @@ from proxyless.base import OK, Status, StatusCode
 from proxyless.controlplane import dns_cluster, listener, route, route_config
 from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, ServerConfig
 from proxyless.xds.client import DecodeContext
-from proxyless.xds.view import ConfigError, ConfigTarget, XdsConfig, resolve_offline, resource_types
+from proxyless.xds.client.codec import decode_members_in_steps
+from proxyless.xds.client.slices import finish
+from proxyless.xds.view import (
+    ConfigError,
+    ConfigTarget,
+    XdsConfig,
+    find_collection,
+    resolve_offline,
+    resource_types,
+)
 
 if TYPE_CHECKING:
     from proxyless.protos import Proto
@@ -60,3 +69,15 @@ def test_outcome_is_an_error_when_the_listener_does_not_exist() -> None:
     assert isinstance(plan.outcome, ConfigError)
     assert plan.outcome.does_not_exist
     assert names == ["api"]
+
+
+def test_collection_has_the_members_of_its_path() -> None:
+    resources = {
+        ("T", "xdstp://mesh/T/web/1"): b"1",
+        ("T", "xdstp://mesh/T/other/2"): b"2",
+        ("U", "xdstp://mesh/T/web/3"): b"3",
+    }
+    found = find_collection("T", "xdstp://mesh/T/web/*", resources)
+    assert found is not None
+    assert finish(decode_members_in_steps(found)) == [("xdstp://mesh/T/web/1", b"1")]
+    assert find_collection("T", "xdstp://mesh/T/none/*", resources) is None

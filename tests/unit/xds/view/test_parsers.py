@@ -27,7 +27,13 @@ def test_every_type_of_resource_has_a_parser_of_its_message() -> None:
     bootstrap = Bootstrap(servers=(ServerConfig("unknown", ChannelCreds("insecure")),))
     parsers = message_parsers(registries.policies, registries.filters, bootstrap)
     types = resource_types(registries.policies, registries.filters)
-    each_type = (types.listener, types.route_config, types.cluster, types.endpoint)
+    each_type = (
+        types.listener,
+        types.route_config,
+        types.cluster,
+        types.endpoint,
+        types.collection,
+    )
     assert [each.type_url.rpartition("/")[2] for each in each_type] == list(parsers)
     errors = ValidationErrors()
     parsed = parsers[types.cluster.type_url.rpartition("/")[2]](eds_cluster("a"), errors)
