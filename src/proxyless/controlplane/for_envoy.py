@@ -35,7 +35,7 @@ def adapt_for_envoy(resources: Iterable[Resource], address: str) -> list[Resourc
             _adapt_routes(message)
         elif resource.type_url == CLUSTER:
             _adapt_cluster(message)
-        adapted.append(Resource.of(message))
+        adapted.append(Resource.of(message, resource.name))
     return adapted
 
 

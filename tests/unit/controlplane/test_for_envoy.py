@@ -8,6 +8,7 @@ from proxyless.controlplane import (
     LISTENER,
     ROUTE_CONFIG,
     Resource,
+    lb_endpoint,
     listener,
     route,
     socket_listener,
@@ -59,3 +60,9 @@ def test_names_and_references_stay_the_same() -> None:
         named = [sorted((ref.type_url, ref.name) for ref in each.references) for each in (old, new)]
         assert named[0] == named[1]
     assert {LISTENER, CLUSTER} <= {each.type_url for each in after}
+
+
+def test_members_of_collections_keep_their_names() -> None:
+    name = "xdstp://mesh/envoy.config.endpoint.v3.LbEndpoint/web/1"
+    member = Resource.of(lb_endpoint("10.0.0.1:80"), name)
+    assert adapt_for_envoy([member], "127.0.0.1:0") == [member]

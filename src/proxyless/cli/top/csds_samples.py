@@ -6,6 +6,7 @@ nor connections nor LB trees.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,7 @@ from google.protobuf.message import DecodeError
 from proxyless.base.texts import count, one_line
 from proxyless.cli.top.samples import ChannelRow, ClusterRow, EndpointRow, Sample
 from proxyless.protos import message_class
+from proxyless.xds.view import collection_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -29,6 +31,7 @@ NO_LIVE_SERVICE: Final = (
 
 _CLUSTER: Final = "envoy.config.cluster.v3.Cluster"
 _ENDPOINTS: Final = "envoy.config.endpoint.v3.ClusterLoadAssignment"
+_LB_ENDPOINT: Final = "envoy.config.endpoint.v3.LbEndpoint"
 
 
 def read_clients(clients: Iterable[ClientStatus], now_s: float) -> Sample:
@@ -68,16 +71,30 @@ def _read_resource(row: ResourceRow, held: Mapping[tuple[str, str], ResourceRow]
             assignment = message_class(_ENDPOINTS).FromString(eds.value)
     except DecodeError:
         return replace(base, problem=base.problem or "its contents cannot be read")
-    endpoints = tuple(_read_assignment(assignment))
+    endpoints = tuple(_read_assignment(assignment, held))
     priorities = {endpoint.priority for endpoint in endpoints}
     return replace(base, priorities=len(priorities), total=len(endpoints), endpoints=endpoints)
 
 
-def _read_assignment(assignment: Proto) -> Iterable[EndpointRow]:
+def _find_endpoints(group: Proto, held: Mapping[tuple[str, str], ResourceRow]) -> Iterable[Proto]:
+    """The endpoints of a locality, or the members of its collection."""
+    if not group.HasField("leds_cluster_locality_config"):
+        yield from group.lb_endpoints
+        return
+    collection = group.leds_cluster_locality_config.leds_collection_name
+    for (kind, name), row in held.items():
+        if kind == _LB_ENDPOINT and row.value and collection_of(name) == collection:
+            with suppress(DecodeError):
+                yield message_class(_LB_ENDPOINT).FromString(row.value)
+
+
+def _read_assignment(
+    assignment: Proto, held: Mapping[tuple[str, str], ResourceRow]
+) -> Iterable[EndpointRow]:
     for group in assignment.endpoints:
         place = group.locality
         locality = "/".join((place.region, place.zone, place.sub_zone)).strip("/")
-        for each in group.lb_endpoints:
+        for each in _find_endpoints(group, held):
             socket = each.endpoint.address.socket_address
             health = type(each).DESCRIPTOR.fields_by_name["health_status"].enum_type
             state = health.values_by_number.get(each.health_status)

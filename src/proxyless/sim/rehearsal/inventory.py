@@ -110,6 +110,9 @@ class _Reader:
             self._note_nack(endpoints.error)
             if endpoints.resource is not None:
                 self._endpoints[resource.name] = endpoints.resource
+                if endpoints.resource.collections:
+                    what = "collections of endpoints are left out: they need incremental xDS"
+                    self._notes.append(f"{resource}: {what}")
         elif resource.type_url == LISTENER:
             is_for_clients = resource.message().HasField("api_listener")
             if is_for_clients and not resource.name.startswith(_FEDERATED):

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from proxyless.cli.top.csds_samples import NO_LIVE_SERVICE, read_clients
 from proxyless.cli.top.samples import Traffic
-from proxyless.controlplane import CLUSTER, ENDPOINTS, Snapshot, eds_cluster, endpoints
+from proxyless.controlplane import (
+    CLUSTER,
+    ENDPOINTS,
+    LB_ENDPOINT,
+    Resource,
+    Snapshot,
+    eds_cluster,
+    endpoints,
+    lb_endpoint,
+)
 from proxyless.observe import ClientStatus, ResourceRow
 
 
@@ -30,6 +39,24 @@ def test_cluster_has_the_endpoints_of_its_eds_resource_and_no_counts() -> None:
     assert [each.address for each in cluster.endpoints] == ["10.0.0.1:80", "10.0.0.2:80"]
     assert {each.state for each in cluster.endpoints} == {"HEALTHY"}
     assert channel.traffic == cluster.traffic == cluster.endpoints[0].traffic == Traffic()
+
+
+def test_locality_has_the_members_of_its_collection() -> None:
+    path = "xdstp://mesh/envoy.config.endpoint.v3.LbEndpoint"
+    held = Snapshot.of(
+        [
+            eds_cluster("web"),
+            endpoints("web", {0: f"{path}/web/*"}),
+            Resource.of(lb_endpoint("10.0.0.1:80"), f"{path}/web/1"),
+            Resource.of(lb_endpoint("10.0.0.2:80"), f"{path}/other/1"),
+        ]
+    )
+    rows = [row(each.type_url, each.name, each.value) for each in held]
+    # A row of the collection itself, and a member that cannot be read.
+    rows += [row(LB_ENDPOINT, f"{path}/web/*"), row(LB_ENDPOINT, f"{path}/web/2", b"\xff")]
+    (channel,) = read_clients([client(*rows)], 0.0).channels
+    (cluster,) = channel.clusters
+    assert [each.address for each in cluster.endpoints] == ["10.0.0.1:80"]
 
 
 def test_bad_resources_are_the_problem_of_the_client() -> None:

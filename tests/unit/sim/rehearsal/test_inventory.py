@@ -226,3 +226,10 @@ def test_mesh_without_a_target_is_an_error() -> None:
     assert problems("", mesh) == [
         ("", "there is no listener with an api_listener, wanted one, or a target")
     ]
+
+
+def test_collections_of_endpoints_are_noted() -> None:
+    name = "xdstp://mesh/envoy.config.endpoint.v3.LbEndpoint/web/*"
+    mesh = Mesh.of([Resource.of(eds_cluster("web")), Resource.of(endpoints("web", {0: name}))])
+    (note,) = mesh.notes
+    assert "collections of endpoints are left out" in note
