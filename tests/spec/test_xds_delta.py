@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from proxyless.base import Status, StatusCode
-from proxyless.protos import Proto
 from proxyless.xds.bootstrap import DELTA, FAIL_ON_DATA_ERRORS
 from proxyless.xds.client import ResourceStatus
 from proxyless.xds.client.codec import ADS_PATH, DELTA_PATH
+from tests.worlds.delta_requests import reconnect, show, take
 from tests.worlds.xds_clients import WatchRecorder, XdsClientWorld, server_config, text
 
 GONE = Status(StatusCode.UNAVAILABLE, "gone")
@@ -19,26 +19,6 @@ def world() -> Iterator[XdsClientWorld]:
     made = XdsClientWorld(server_config("a", DELTA))
     yield made
     made.close()
-
-
-def show(request: Proto) -> str:
-    """A request in one line: `+x -y x=1 ACK n`."""
-    parts = [f"+{name}" for name in request.resource_names_subscribe]
-    parts += [f"-{name}" for name in request.resource_names_unsubscribe]
-    parts += [f"{name}={v}" for name, v in sorted(request.initial_resource_versions.items())]
-    if request.response_nonce:
-        verb = "NACK" if request.HasField("error_detail") else "ACK"
-        parts.append(f"{verb} {request.response_nonce}")
-    return " ".join(parts)
-
-
-def take(world: XdsClientWorld, uri: str = "a") -> list[str]:
-    return [show(request) for request in world.server(uri).take_requests()]
-
-
-def reconnect(world: XdsClientWorld, uri: str = "a") -> None:
-    world.server(uri).ads.end(GONE)
-    world.clock.advance(2)
 
 
 @pytest.mark.spec("DX-01")

@@ -1,7 +1,6 @@
 """Collections of endpoints (LEDS): one subscription to many members, which change one by one."""
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -15,42 +14,12 @@ from proxyless.xds.bootstrap import (
     Bootstrap,
     Node,
 )
-from proxyless.xds.client import DecodeContext, Decoded, ResourceStatus
+from proxyless.xds.client import ResourceStatus
 from proxyless.xds.client import collection as collection_module
-from proxyless.xds.client.codec import decode_members_in_steps
 from proxyless.xds.client.response import DOES_NOT_EXIST_TIMEOUT_S
-from proxyless.xds.client.slices import finish
-from proxyless.xds.error_texts import name_resource
-from tests.spec.test_xds_delta import reconnect, take
+from tests.worlds.collections import DIRECTORY, GLOB, MEMBERS, member
+from tests.worlds.delta_requests import reconnect, take
 from tests.worlds.xds_clients import WatchRecorder, XdsClientWorld, server_config
-
-DIRECTORY = "xdstp://mesh/test.v3.LbEndpoint/cart"
-GLOB = f"{DIRECTORY}/*"
-
-
-class MemberType:
-    """Collection type whose members are texts; "bad" is invalid, "idle" is valid and not used."""
-
-    type_url = "type.googleapis.com/test.v3.LbEndpoint"
-    is_full_state = False
-    members_max = 5
-
-    def __init__(self) -> None:
-        self.decoded = 0
-
-    def decode_member(self, name: str, serialized: bytes, context: DecodeContext) -> Decoded[str]:
-        self.decoded += 1
-        if serialized == b"bad":
-            return Decoded(name, error=f"{name_resource(self.type_url, name)}: is bad")
-        return Decoded(name, None if serialized == b"idle" else serialized.decode())
-
-    def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[Mapping[str, str]]:
-        raw = finish(decode_members_in_steps(serialized))
-        assert raw is not None
-        return Decoded("", MappingProxyType({name: value.decode() for name, value in raw}))
-
-
-MEMBERS = MemberType()
 
 
 def make_world(*features: str, fallback: bool = False, **options: Any) -> XdsClientWorld:  # noqa: ANN401
@@ -66,10 +35,6 @@ def world() -> Iterator[XdsClientWorld]:
     made = make_world()
     yield made
     made.close()
-
-
-def member(name: str, value: str = "v1", version: str = "1") -> tuple[str, str, bytes]:
-    return f"{DIRECTORY}/{name}", version, value.encode()
 
 
 def respond(

@@ -9,7 +9,7 @@ from proxyless.xds.client.collection import CollectionCache
 from proxyless.xds.client.collection_response import CollectionDecision
 from proxyless.xds.client.response import INVALID_WORK_MAX, Outcome, make_rules
 from proxyless.xds.client.slices import STEP_WORK, finish
-from tests.spec.test_xds_leds import DIRECTORY, GLOB, MemberType
+from tests.worlds.collections import DIRECTORY, GLOB, MemberType
 
 SERVER = ServerConfig("a", ChannelCreds("insecure"), features=frozenset({DELTA}))
 

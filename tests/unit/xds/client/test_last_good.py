@@ -20,7 +20,7 @@ from proxyless.xds.client.last_good import (
     LastGood,
 )
 from proxyless.xds.client.slices import SliceQueue
-from tests.spec.test_xds_leds import GLOB, MEMBERS, member
+from tests.worlds.collections import GLOB, MEMBERS, member
 from tests.worlds.xds_clients import (
     LISTENER,
     TextType,
