@@ -10,6 +10,13 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base.frozen import frozen
+from proxyless.controlplane.resource import (
+    CLUSTER,
+    ENDPOINTS,
+    LB_ENDPOINT,
+    LISTENER,
+    ROUTE_CONFIG,
+)
 from proxyless.sim.links import LATENCY_S
 from proxyless.sim.random_choices import choose, derived_random
 from tools.simulation.random_choices import random_bool
@@ -73,6 +80,12 @@ class Options:
     is_delta: bool = False
     # Endpoints are members of collections (LEDS), which need the incremental variant.
     has_collections: bool = False
+
+    @property
+    def resource_types(self) -> tuple[str, ...]:
+        """Types that control planes serve."""
+        types = (LISTENER, ROUTE_CONFIG, CLUSTER, ENDPOINTS)
+        return (*types, LB_ENDPOINT) if self.has_collections else types
 
     @classmethod
     def of_seed(cls, seed: int, known: Sequence[str]) -> Options:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.base import OK, Status, StatusCode
 from proxyless.controlplane.builders import eds_cluster
-from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG
 from proxyless.sim.loop import pause
 from proxyless.sim.random_choices import choose
 from tools.simulation.fault_log import CONTROL, RECOVERY_S
@@ -207,7 +206,7 @@ class ControlPlaneFaults:
     async def _withhold(
         self, scenario: Scenario, control_plane: SimControlPlane, lasts_s: float
     ) -> None:
-        types = (LISTENER, ROUTE_CONFIG, CLUSTER, ENDPOINTS)
+        types = scenario.options.resource_types
         control_plane.withhold(types[round(lasts_s * 1000) % len(types)])
         await pause(lasts_s)
         control_plane.release()

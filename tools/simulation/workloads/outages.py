@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG
 from proxyless.sim.loop import pause
 from proxyless.sim.random_choices import choose
 from tools.simulation.fault_log import AWAY, CONTROL
@@ -115,10 +114,10 @@ class Outages:
         return wake
 
     async def _say_nothing(
-        self, _: Scenario, control_plane: SimControlPlane
+        self, scenario: Scenario, control_plane: SimControlPlane
     ) -> Callable[[], Awaitable[None]]:
         """Accept streams, and answer no request."""
-        for type_url in (LISTENER, ROUTE_CONFIG, CLUSTER, ENDPOINTS):
+        for type_url in scenario.options.resource_types:
             control_plane.withhold(type_url)
         control_plane.break_streams()
 
