@@ -44,7 +44,7 @@ def respond(
     uri: str = "a",
 ) -> None:
     names = [f"{DIRECTORY}/{name}" for name in removed]
-    world.server(uri).respond_delta(MEMBERS, *members, removed=names)  # type: ignore[arg-type]
+    world.server(uri).respond_delta(MEMBERS, *members, removed=names)
 
 
 def shown(watcher: WatchRecorder) -> list[Any]:

@@ -23,6 +23,7 @@ from proxyless.xds.error_texts import name_resource, name_type
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from proxyless.xds.client.api import ResourceType
     from proxyless.xds.client.last_good import LastGood
     from proxyless.xds.client.transport import StreamListener
 
@@ -80,7 +81,7 @@ class WatchRecorder:
         self.received: list[Any] = []
         self._on_notification = on_notification
 
-    def on_resource(self, resource: str | Status) -> None:
+    def on_resource(self, resource: Any) -> None:  # noqa: ANN401
         self.received.append(resource)
         self._on_notification()
 
@@ -277,7 +278,7 @@ class FakeXdsServer:
 
     def respond_delta(
         self,
-        resource_type: TextType,
+        resource_type: ResourceType[Any],
         *resources: tuple[str, str, bytes],
         removed: Iterable[str] = (),
         nonce: str = "n",
@@ -386,7 +387,7 @@ class XdsClientWorld:
         """Run all timers that are due now."""
         self.clock.advance(0)
 
-    def watch(self, resource_type: TextType, name: str) -> WatchRecorder:
+    def watch(self, resource_type: ResourceType[Any], name: str) -> WatchRecorder:
         """Start a watch and send its request."""
         recorder = WatchRecorder()
         self.client.watch(resource_type, name, recorder)

@@ -56,8 +56,9 @@ ABORT_PERCENT: Final = 2
 _GENERATION: Final = "generation-"
 
 
-def collection_name(cluster: str, place: Locality) -> str:
-    return f"xdstp://{AUTHORITY}/envoy.config.endpoint.v3.LbEndpoint/{cluster}/{place.zone}/*"
+def collection_name(cluster: str, place: int | Locality) -> str:
+    zone = place.zone if isinstance(place, Locality) else str(place)
+    return f"xdstp://{AUTHORITY}/envoy.config.endpoint.v3.LbEndpoint/{cluster}/{zone}/*"
 
 
 @frozen
@@ -81,9 +82,7 @@ class ClusterPlan:
     # Each locality has a collection of endpoints (LEDS).
     has_collections: bool = False
 
-    def to_resources(
-        self, name: str, *, has_sessions: bool, has_load_reports: bool
-    ) -> list[Proto | Resource]:
+    def to_resources(self, name: str, *, has_sessions: bool, has_load_reports: bool) -> list[Proto]:
         if self.leaves:
             return [aggregate_cluster(name, self.leaves, lb_policy=self.lb_policy)]
         if self.dns_name:
@@ -103,22 +102,24 @@ class ClusterPlan:
         drops = {DROP_CATEGORY: self.drop_share} if self.drop_share else None
         by_locality = self._by_locality()
         if not self.has_collections:
-            return [cluster, endpoints(name, {**by_locality}, drops=drops)]
-        names = {place: collection_name(name, place) for place in by_locality}
+            return [cluster, endpoints(name, by_locality, drops=drops)]
+        names: dict[int | Locality, str] = {
+            place: collection_name(name, place) for place in by_locality
+        }
         members = [
             Resource.of(each, f"{names[place][:-1]}{number}")
             for place, found in by_locality.items()
             for number, each in enumerate(found)
         ]
-        return [cluster, endpoints(name, {**names}, drops=drops), *members]
+        return [cluster, endpoints(name, names, drops=drops), *members]
 
     def collections(self, name: str) -> set[str]:
         """Names of all collections of this cluster."""
         return {collection_name(name, place) for place in self._by_locality()}
 
-    def _by_locality(self) -> dict[Locality, list[Proto]]:
+    def _by_locality(self) -> dict[int | Locality, list[Proto]]:
         """Endpoints of each priority in turn to its localities, the last one the heaviest."""
-        found: dict[Locality, list[Proto]] = {}
+        found: dict[int | Locality, list[Proto]] = {}
         for priority, addresses in enumerate(self.priorities):
             for number in range(min(self.localities, len(addresses))):
                 zone = f"zone-{priority}" + (f"-{number}" if number else "")
@@ -173,14 +174,14 @@ class MeshPlan:
         kept = {name: plan for name, plan in self.clusters.items() if name in needed}
         return replace(self, clusters=kept)
 
-    def to_resources(self) -> list[Proto | Resource]:
+    def to_resources(self) -> list[Proto]:
         lanes = sorted(self.lanes, reverse=True)  # The one without a header comes last.
         routes = [self._to_route(lane) for lane in lanes]
         host = virtual_host(*routes, name=f"{_GENERATION}{self.generation}")
         filters = [session_filter(SESSION_COOKIE)] if self.has_sessions else []
         if self.has_injected_faults:
             filters.append(_fault_filter())
-        resources: list[Proto | Resource] = [
+        resources: list[Proto] = [
             listener(SERVICE, ROUTES, filters=filters),
             route_config(ROUTES, host),
         ]

@@ -602,11 +602,11 @@ def test_collection_is_saved_and_used_with_its_members() -> None:
 
     before = XdsClientWorld(bootstrap=bootstrap, make_last_good=make)
     before.watch(MEMBERS, GLOB)
-    before.server().respond_delta(MEMBERS, *(member(name) for name in "xy"))  # type: ignore[arg-type]
+    before.server().respond_delta(MEMBERS, *(member(name) for name in "xy"))
     before.clock.advance(FIRST_SAVE_S)
     assert store.writes == [{GLOB: ""}]
     # The next change is saved as well.
-    before.server().respond_delta(MEMBERS, member("x", "v2"))  # type: ignore[arg-type]
+    before.server().respond_delta(MEMBERS, member("x", "v2"))
     before.clock.advance(SAVE_INTERVAL_S)
     before.close()
     after = XdsClientWorld(bootstrap=bootstrap, make_last_good=make)
@@ -624,6 +624,6 @@ def test_collection_is_saved_and_used_with_its_members() -> None:
     # The members that a server sends replace all that were saved.
     after.server().recover()
     after.clock.advance(60)
-    after.server().respond_delta(MEMBERS, member("y"))  # type: ignore[arg-type]
+    after.server().respond_delta(MEMBERS, member("y"))
     assert {name.rpartition("/")[2] for name in watcher.take()[-1]} == {"y"}
     after.close()
