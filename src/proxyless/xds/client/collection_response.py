@@ -8,6 +8,7 @@ cost is that of the members in the response, apart from a copy of the mapping.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import StatusCode, one_line, quote
@@ -15,15 +16,23 @@ from proxyless.xds.bootstrap.resource_names import collection_of
 from proxyless.xds.client.api import CollectionType, Decoded, ResourceStatus
 from proxyless.xds.client.cache import DecodedResourceCache, Entry
 from proxyless.xds.client.collection import CollectionCache, Member
-from proxyless.xds.client.response import DECODE_WORK, Decision, ErrorRules, ResourceUpdate
+from proxyless.xds.client.response import (
+    DECODE_WORK,
+    INVALID_WORK_MAX,
+    Decision,
+    ErrorRules,
+    Outcome,
+    ResourceUpdate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from proxyless.xds.client.api import DecodeContext
     from proxyless.xds.client.authorities import AuthorityServers
-    from proxyless.xds.client.codec import RawResource
+    from proxyless.xds.client.codec import DiscoveryResponse, RawResource
     from proxyless.xds.client.notifications import Notification
+    from proxyless.xds.client.slices import Steps
 
 # Errors of members in the text for watchers; a NACK has more.
 _ERRORS_SHOWN_MAX: Final = 3
@@ -72,8 +81,8 @@ class CollectionDecision(Decision):
         return self._entries[name]
 
     def _take_known(self, index: int, raw: RawResource) -> bool:
-        if not self._is_of_type(index, raw):
-            return True
+        if raw.type_url != self._type.type_url:
+            return self._reject_type(index, raw)
         if not raw.name:
             self._note_error(f"{self._label} #{index}: has no name")
             return True
@@ -83,7 +92,7 @@ class CollectionDecision(Decision):
         collection = self._collections.find(entry.name)
         held = collection.members.get(raw.name)
         if held is None or held.serialized != raw.serialized:
-            return self._is_too_invalid(index)
+            return self._invalid_work > INVALID_WORK_MAX and self._skip(index)
         self._valid += 1
         self._note_change(entry, raw.name, held._replace(version=raw.version))
         return True
@@ -148,11 +157,13 @@ class CollectionDecision(Decision):
             if name in collection.members or name in collection.errors:
                 self._note_change(entry, name, None)
 
-    def _finish(self) -> None:
+    def run_in_steps(self, response: DiscoveryResponse) -> Steps[Outcome]:
+        outcome = yield from super().run_in_steps(response)
         for entry in {**self._changes, **self._rejected}:
             # Watches may have ended since the members were read.
             if self._find(entry.name)[1] is entry:
                 self._update(entry)
+        return replace(outcome, updates=self._updates)
 
     def _update(self, entry: Entry) -> None:
         changes, rejected = self._changes.get(entry, {}), self._rejected.get(entry, {})

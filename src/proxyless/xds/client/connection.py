@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from proxyless.xds.bootstrap import Node, ServerConfig
     from proxyless.xds.client import codec
     from proxyless.xds.client.collection import Collection, CollectionCache
+    from proxyless.xds.client.collection_response import CollectionDecision
     from proxyless.xds.client.slices import Job, SliceQueue, Steps
     from proxyless.xds.client.transport import Transport
 
@@ -255,7 +256,18 @@ class Connection:
         self, response: codec.DiscoveryResponse, stream_number: int
     ) -> Steps[None]:
         turn = self._slices.turn
-        outcome = yield from self._decide(response.type_url).run_in_steps(response)
+        resource_type, cache = self._types[response.type_url], self._caches[response.type_url]
+        if isinstance(cache, DecodedResourceCache):
+            decision = Decision(
+                resource_type,
+                self._context,
+                self.rules,
+                authorities=self.authorities,
+                cache=cache,
+            )
+        else:
+            decision = self._decide_members(resource_type, cache)
+        outcome = yield from decision.run_in_steps(response)
         # What is decided in one turn is small enough to be applied in one.
         for part in (outcome,) if turn == self._slices.turn else self._split(outcome):
             for update in part.updates:
@@ -272,18 +284,16 @@ class Connection:
             # The stream ended meanwhile. The next one starts with this version.
             self._ads.accept(outcome)
 
-    def _decide(self, type_url: str) -> Decision:
-        resource_type, cache = self._types[type_url], self._caches[type_url]
-        context, rules, authorities = self._context, self.rules, self.authorities
-        if isinstance(cache, DecodedResourceCache):
-            return Decision(resource_type, context, rules, authorities=authorities, cache=cache)
+    def _decide_members(
+        self, resource_type: ResourceType[Any], cache: CollectionCache
+    ) -> CollectionDecision:
         from proxyless.xds.client.collection_response import (  # noqa: PLC0415 - few clients need it
             CollectionDecision,
         )
 
         assert is_collection_type(resource_type), "only collections have such a cache"
         return CollectionDecision(
-            resource_type, context, rules, authorities=authorities, cache=cache
+            resource_type, self._context, self.rules, authorities=self.authorities, cache=cache
         )
 
     def _split(self, outcome: Outcome) -> Iterator[Outcome]:

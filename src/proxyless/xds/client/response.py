@@ -216,7 +216,6 @@ class Decision:
         # A resource of unknown name may be any of those that seem to be missing.
         elif self._type.is_full_state and not self._is_any_nameless:
             yield from _call_in_steps(self._delete, self._find_missing())
-        self._finish()
         return Outcome(
             response.type_url,
             response.version,
@@ -229,24 +228,13 @@ class Decision:
             self._versions,
         )
 
-    def _finish(self) -> None:
-        """Called when the whole response is read."""
-
-    def _is_of_type(self, index: int, raw: RawResource) -> bool:
-        if raw.type_url == self._type.type_url:
-            return True
-        self._is_any_nameless = True
-        got, expected = quote(raw.type_url), quote(self._type.type_url)
-        self._note_error(f"{self._label} #{index}: is {got}, wanted {expected}")
-        return False
-
     def _take_known(self, index: int, raw: RawResource) -> bool:
         """Whether the resource is not decoded: it was before, or it is rejected at once."""
-        if not self._is_of_type(index, raw):
-            return True
+        if raw.type_url != self._type.type_url:
+            return self._reject_type(index, raw)
         cached = self._cache.find(raw.serialized)
         if cached is None or raw.name not in ("", cached.name):
-            return self._is_too_invalid(index)
+            return self._invalid_work > INVALID_WORK_MAX and self._skip(index)
         if cached.entry is not None and self._is_in_use(cached.entry, raw.serialized):
             # The case of nearly all resources of most responses.
             self._present.add(cached.name)
@@ -262,10 +250,13 @@ class Decision:
             self._take_decoded(cached)
         return True
 
-    def _is_too_invalid(self, index: int) -> bool:
-        """Whether the resource is rejected without decoding, after too many errors."""
-        if self._invalid_work <= INVALID_WORK_MAX:
-            return False
+    def _reject_type(self, index: int, raw: RawResource) -> bool:
+        self._is_any_nameless = True
+        got, expected = quote(raw.type_url), quote(self._type.type_url)
+        self._note_error(f"{self._label} #{index}: is {got}, wanted {expected}")
+        return True
+
+    def _skip(self, index: int) -> bool:
         self._is_any_nameless = True
         self._note_error(f"{self._label} #{index}: not decoded, after too many errors")
         return True

@@ -176,8 +176,11 @@ class XdsDependencyManager:
             self._reconcile_soon.request()
 
     def _reconcile(self) -> None:
-        watches = (self._clusters, self._endpoints, self._collections)
-        if any(each.is_incomplete for each in watches):
+        if (
+            self._clusters.is_incomplete
+            or self._endpoints.is_incomplete
+            or self._collections.is_incomplete
+        ):
             # The rest of the watches is opened first, and then this is called again.
             return
         plan = self.plan()
@@ -242,12 +245,16 @@ class XdsDependencyManager:
         self._route_configs.set_watched(plan.route_configs)
         self._clusters.set_watched(plan.clusters)
         self._endpoints.set_watched(plan.endpoints)
+        if plan.collections or self._collections.needed:
+            self._watch_collections(plan)
+        if plan.dns.keys() != self._dns.keys():
+            self._watch_dns(plan.dns)
+
+    def _watch_collections(self, plan: Plan) -> None:
         self._collections.set_watched(plan.collections)
         joined = self._states.joined
         for name in [name for name in joined if name not in plan.endpoints]:
             del joined[name]
-        if plan.dns.keys() != self._dns.keys():
-            self._watch_dns(plan.dns)
 
     def _watch_dns(self, needed: Mapping[DnsName, None]) -> None:
         for key in [key for key in self._dns if key not in needed]:
@@ -274,13 +281,13 @@ class _Watches(Generic[T]):
         self._states = states
         self._cancels: dict[str, Callable[[], None]] = {}
         # The names of the last call, and whether some of them are not watched yet.
-        self._needed: Mapping[str, None] = {}
+        self.needed: Mapping[str, None] = {}
         self.is_incomplete = False
         self._continue_soon = Soon(tools.clock, self._open_and_cancel)
 
     def set_watched(self, needed: Mapping[str, None]) -> None:
         """Watch exactly these names; in slices, if many are new or not needed any more."""
-        self._needed = needed
+        self.needed = needed
         if needed.keys() != self._cancels.keys():
             self._open_and_cancel()
 
@@ -290,7 +297,7 @@ class _Watches(Generic[T]):
             self._cancel(name)
 
     def _open_and_cancel(self) -> None:
-        cancels, needed = self._cancels, self._needed
+        cancels, needed = self._cancels, self.needed
         removed = [name for name in cancels if name not in needed]
         for name in removed[:WATCHES_PER_TURN]:
             self._cancel(name)
