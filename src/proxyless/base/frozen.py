@@ -1,17 +1,23 @@
-"""Decorator of immutable value classes, which generates methods when they are first called.
+"""Decorator of immutable value classes, which generates a method when it is called often.
 
 `@frozen` is equivalent to `@dataclass(frozen=True, slots=True)`; `fields`, `replace` and `match`
-work on it as on any dataclass. Generating all methods at class definition would double the import
-time of a package with 300 value classes, and most processes use few of them (ADR 0015).
+work on it as on any dataclass. A process declares hundreds of value classes and makes one or two
+objects of most of them. To generate and compile their methods would take longer than all the rest
+of them, so the first calls of a method go through the fields one by one, and `Field` objects are
+made when `fields` is first called (ADR 0015, ADR 0024).
 
 Mutable or ordered classes use `dataclass`.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
-from typing import Any, TypeVar, dataclass_transform, overload
+from types import MemberDescriptorType
+from typing import Any, ClassVar, Final, TypeVar, dataclass_transform, overload
 
 T = TypeVar("T")
+
+# Calls of a method before it is generated, which takes as long as 20 of them.
+UNGENERATED_CALLS: Final = 10
 
 
 @overload
@@ -29,58 +35,263 @@ def frozen(
     """Make a class immutable and compared by its fields; without `eq`, by identity."""
 
     def declare(cls: type[T]) -> type[T]:
-        # `dataclass` requires that a subclass of a frozen class is frozen; it then generates
-        # `__setattr__` and `__delattr__`.
-        extends_frozen = any(_is_frozen(base) for base in cls.__mro__[1:])
-        # Collects the fields and creates the slots, but generates no other method.
-        declare_fields = dataclass(
-            init=False, repr=False, eq=False, slots=True, kw_only=kw_only, frozen=extends_frozen
-        )
-        declared = declare_fields(cls)
-        _add_methods(declared, is_compared=eq)
-        return declared
+        return _declare(cls, is_compared=eq, is_keyword_only=kw_only)
 
     return declare if cls is None else declare(cls)
 
 
-def _add_methods(cls: Any, *, is_compared: bool) -> None:  # noqa: ANN401 - has any fields
-    own = cls.__dict__
-    # Read by `dataclass` when it declares a subclass.
-    cls.__dataclass_params__.frozen = True
-    cls.__setattr__, cls.__delattr__ = _refuse_to_set, _refuse_to_delete
-    cls.__getstate__, cls.__setstate__ = _get_state, _set_state
-    cls.__signature__ = _SIGNATURE
-    cls.__init__ = _generate_when_called(cls, "__init__", _init_source)
-    if "__repr__" not in own:
-        cls.__repr__ = _repr
+def _declare(cls: Any, *, is_compared: bool, is_keyword_only: bool) -> Any:  # noqa: ANN401
+    """The same class with slots, which requires a new class."""
+    namespace = dict(cls.__dict__)
+    namespace.pop("__dict__", None)
+    namespace.pop("__weakref__", None)
+    names = [name for name, kind in cls.__annotations__.items() if not _is_class_variable(kind)]
+    # A slot has no default, so `__init__` sets it.
+    defaults = {name: namespace.pop(name) for name in names if name in namespace}
+    namespace["__qualname__"] = cls.__qualname__
+    namespace["__slots__"] = tuple(name for name in names if not _has_slot(cls.__bases__, name))
+    namespace["__frozen__"] = _Declaration(names, defaults, is_keyword_only=is_keyword_only)
     if is_compared:
-        has_own_hash = own.get("__hash__") is not None
-        if "__eq__" not in own:
-            cls.__eq__ = _generate_when_called(cls, "__eq__", _eq_source)
-        if not has_own_hash:
-            cls.__hash__ = _generate_when_called(cls, "__hash__", _hash_source)
+        namespace.setdefault("__eq__", _eq)
+        if namespace.get("__hash__") is None:
+            namespace["__hash__"] = _hash
+    namespace.setdefault("__repr__", _repr)
+    namespace.update(_SHARED)
+    declared = type(cls)(cls.__name__, cls.__bases__, namespace)
+    if any(type(default).__hash__ is None for default in defaults.values()):
+        # `dataclass` raises for a default that all objects would share and could change.
+        fields(declared)
+    return declared
 
+
+def _is_class_variable(kind: object) -> bool:
+    if isinstance(kind, str):
+        return kind.startswith(("ClassVar", "typing.ClassVar"))
+    return kind is ClassVar or getattr(kind, "__origin__", None) is ClassVar
+
+
+def _has_slot(bases: tuple[type, ...], name: str) -> bool:
+    return any(isinstance(getattr(each, name, None), MemberDescriptorType) for each in bases)
+
+
+class _Declaration:
+    """Fields that a class adds to those of its bases, and what is derived from them later."""
+
+    __slots__ = ("calls", "defaults", "is_keyword_only", "names", "specs")
+
+    def __init__(
+        self, names: list[str], defaults: dict[str, Any], *, is_keyword_only: bool
+    ) -> None:
+        self.names = names
+        # Values, or `Field` objects.
+        self.defaults = defaults
+        self.is_keyword_only = is_keyword_only
+        # All fields, once they are needed.
+        self.specs: tuple[_FieldSpec, ...] | None = None
+        # Calls of each method until it is generated.
+        self.calls: dict[str, int] = {}
+
+    def takes_calls(self, method: str) -> bool:
+        """Count a call; false when the method should be generated."""
+        self.calls[method] = count = self.calls.get(method, 0) + 1
+        return count <= UNGENERATED_CALLS
+
+
+class _FieldSpec:
+    """A field as `__init__`, `__eq__` and `__hash__` use it."""
+
+    __slots__ = (
+        "default", "factory", "is_compared", "is_hashed", "is_parameter", "is_positional", "name",
+        "set",
+    )  # fmt: skip
+
+    def __init__(self, cls: Any, name: str, declaration: _Declaration) -> None:  # noqa: ANN401
+        self.name = name
+        # `__setattr__` raises, so the slot is set directly.
+        self.set: Callable[[object, object], None] = getattr(cls, name).__set__
+        given: Any = declaration.defaults.get(name, MISSING)
+        is_field = isinstance(given, Field)
+        self.default: Any = given.default if is_field else given
+        self.factory: Any = given.default_factory if is_field else MISSING
+        self.is_compared: bool = given.compare if is_field else True
+        has_own_hash = is_field and given.hash is not None
+        self.is_hashed: bool = given.hash if has_own_hash else self.is_compared
+        self.is_parameter: bool = given.init if is_field else True
+        has_own_kind = is_field and given.kw_only is not MISSING
+        is_keyword: bool = given.kw_only if has_own_kind else declaration.is_keyword_only
+        self.is_positional = self.is_parameter and not is_keyword
+
+
+def _specs(cls: Any) -> tuple[_FieldSpec, ...]:  # noqa: ANN401
+    """All fields of a class: those of its bases first, as in a dataclass."""
+    declaration: _Declaration = cls.__frozen__
+    if declaration.specs is None:
+        by_name = {
+            name: _FieldSpec(cls, name, declared)
+            for base in reversed(cls.__mro__)
+            if (declared := base.__dict__.get("__frozen__")) is not None
+            for name in declared.names
+        }
+        declaration.specs = tuple(by_name.values())
+    return declaration.specs
+
+
+def _class_with(cls: Any, name: str, value: object) -> Any:  # noqa: ANN401
+    """The first class in the resolution order that has this attribute itself."""
+    return next(each for each in cls.__mro__ if each.__dict__.get(name) is value)
+
+
+# Methods that all classes share until they are generated
+
+
+def _init(self: Any, *args: object, **kwargs: object) -> None:  # noqa: ANN401
+    cls = _class_with(type(self), "__init__", _init)
+    if not cls.__frozen__.takes_calls("__init__") or not _set_fields(cls, self, args, kwargs):
+        # Also raises the TypeError for wrong arguments.
+        _generate(cls, "__init__", _init_source)(self, *args, **kwargs)
+
+
+def _set_fields(
+    cls: Any,  # noqa: ANN401
+    self: Any,  # noqa: ANN401
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> bool:
+    """Do what a generated `__init__` does; false for wrong arguments."""
+    specs = _specs(cls)
+    positional = [each.name for each in specs if each.is_positional]
+    given = dict(zip(positional, args, strict=False)) | kwargs
+    if len(given) < len(args) + len(kwargs):
+        return False
+    for each in specs:
+        if each.is_parameter and each.name in given:
+            each.set(self, given.pop(each.name))
+        elif each.factory is not MISSING:
+            each.set(self, each.factory())
+        elif each.default is not MISSING:
+            each.set(self, each.default)
+        elif each.is_parameter:
+            return False
+    if given:
+        return False
+    if hasattr(cls, "__post_init__"):
+        self.__post_init__()
+    return True
+
+
+def _eq(self: Any, other: Any) -> bool:  # noqa: ANN401
+    cls = _class_with(type(self), "__eq__", _eq)
+    if not cls.__frozen__.takes_calls("__eq__"):
+        result: bool = _generate(cls, "__eq__", _eq_source)(self, other)
+        return result
+    if other.__class__ is not self.__class__:
+        return NotImplemented
+    names = [each.name for each in _specs(cls) if each.is_compared]
+    return [getattr(self, name) for name in names] == [getattr(other, name) for name in names]
+
+
+def _hash(self: Any) -> int:  # noqa: ANN401
+    cls = _class_with(type(self), "__hash__", _hash)
+    if not cls.__frozen__.takes_calls("__hash__"):
+        result: int = _generate(cls, "__hash__", _hash_source)(self)
+        return result
+    return hash(tuple([getattr(self, each.name) for each in _specs(cls) if each.is_hashed]))
+
+
+# Generated methods
 
 # Yields the lines of a method's source, and adds the names that they use to the dict.
 Source = Callable[[Any, dict[str, Any]], Iterator[str]]
 
 
-def _generate_when_called(cls: Any, name: str, source: Source) -> Callable[..., Any]:  # noqa: ANN401
-    """A method that generates its replacement. Threads that call it at once generate the same."""
+def _generate(cls: Any, name: str, source: Source) -> Callable[..., Any]:  # noqa: ANN401
+    """Generate the method and set it. Threads that do it at once generate the same."""
+    names: dict[str, Any] = {}
+    exec("\n ".join(source(cls, names)), names)  # contains names of fields only
+    method: Callable[..., Any] = names[name]
+    method.__qualname__ = f"{cls.__qualname__}.{name}"
+    setattr(cls, name, method)
+    return method
 
-    def generate() -> Callable[..., Any]:
-        names: dict[str, Any] = {}
-        exec("\n ".join(source(cls, names)), names)  # contains names of fields only
-        method: Callable[..., Any] = names[name]
-        method.__qualname__ = f"{cls.__qualname__}.{name}"
-        setattr(cls, name, method)
-        return method
 
-    def stub(*args: object, **kwargs: object) -> object:
-        return generate()(*args, **kwargs)
+def _init_source(cls: Any, names: dict[str, Any]) -> Iterator[str]:  # noqa: ANN401
+    specs = _specs(cls)
+    parameters = [_parameter_source(each) for each in specs if each.is_positional]
+    keywords = [
+        _parameter_source(each) for each in specs if each.is_parameter and not each.is_positional
+    ]
+    separator = ["*"] if keywords else []
+    yield f"def __init__({', '.join(['self', *parameters, *separator, *keywords])}):"
+    for each in specs:
+        names[f"set_{each.name}"] = each.set
+        if (value := _value_source(each, names)) is not None:
+            yield f"set_{each.name}(self, {value})"
+    yield "self.__post_init__()" if hasattr(cls, "__post_init__") else "return"
 
-    stub.generate = generate  # type: ignore[attr-defined]
-    return stub
+
+def _parameter_source(spec: _FieldSpec) -> str:
+    is_optional = spec.default is not MISSING or spec.factory is not MISSING
+    return f"{spec.name}=default_{spec.name}" if is_optional else spec.name
+
+
+def _value_source(spec: _FieldSpec, names: dict[str, Any]) -> str | None:
+    """The expression that the field is set to; None for a field that `__post_init__` sets."""
+    default = f"default_{spec.name}"
+    if spec.factory is not MISSING:
+        # The factory is also the sentinel default: if it is the argument, it is called.
+        names[default] = spec.factory
+        made = f"{default}()"
+        return f"{made} if {spec.name} is {default} else {spec.name}" if spec.is_parameter else made
+    if spec.default is not MISSING:
+        names[default] = spec.default
+        return spec.name if spec.is_parameter else default
+    return spec.name if spec.is_parameter else None
+
+
+def _eq_source(cls: Any, names: dict[str, Any]) -> Iterator[str]:  # noqa: ANN401
+    compared = [each.name for each in _specs(cls) if each.is_compared]
+    yield "def __eq__(self, other):"
+    yield "if other.__class__ is not self.__class__: return NotImplemented"
+    yield f"return {_tuple_source('self', compared)} == {_tuple_source('other', compared)}"
+
+
+def _hash_source(cls: Any, names: dict[str, Any]) -> Iterator[str]:  # noqa: ANN401
+    hashed = [each.name for each in _specs(cls) if each.is_hashed]
+    yield "def __hash__(self):"
+    yield f"return hash({_tuple_source('self', hashed)})"
+
+
+def _tuple_source(owner: str, names: list[str]) -> str:
+    return "(" + "".join(f"{owner}.{name}, " for name in names) + ")"
+
+
+# Attributes that `dataclasses`, `match` and `inspect` read
+
+
+class _Fields:
+    """Descriptor that makes the `Field` objects of a class when they are first read."""
+
+    def __get__(self, instance: object, owner: Any) -> "dict[str, Field[Any]]":  # noqa: ANN401
+        cls = _class_with(owner, "__dataclass_fields__", self)
+        declaration: _Declaration = cls.__frozen__
+        body = {"__module__": cls.__module__, "__doc__": cls.__doc__ or "-"}
+        body |= {"__annotations__": cls.__annotations__, **declaration.defaults}
+        make = dataclass(init=False, repr=False, eq=False, kw_only=declaration.is_keyword_only)
+        own: Any = make(type(cls.__name__, (), body))
+        found: dict[str, Field[Any]] = {}
+        for base in reversed(cls.__mro__[1:]):
+            found |= getattr(base, "__dataclass_fields__", {})
+        found |= own.__dataclass_fields__
+        cls.__dataclass_fields__ = found
+        return found
+
+
+class _MatchArgs:
+    """Descriptor that returns the names of positional parameters, for `match`."""
+
+    def __get__(self, instance: object, owner: Any) -> tuple[str, ...]:  # noqa: ANN401
+        cls = _class_with(owner, "__match_args__", self)
+        return tuple(each.name for each in _specs(cls) if each.is_positional)
 
 
 class _Signature:
@@ -89,8 +300,11 @@ class _Signature:
     def __get__(self, instance: object, owner: Any) -> object:  # noqa: ANN401
         from inspect import signature  # noqa: PLC0415 - slow to import, and seldom used
 
-        generate = getattr(owner.__init__, "generate", None)
-        found = signature(owner.__init__ if generate is None else generate())
+        if owner.__init__ is _init:
+            cls = _class_with(owner, "__init__", _init)
+            found = signature(_generate(cls, "__init__", _init_source))
+        else:
+            found = signature(owner.__init__)
         types = {each.name: each.type for each in fields(owner)}
         _, *parameters = found.parameters.values()
         return found.replace(
@@ -102,62 +316,11 @@ class _Signature:
         )
 
 
-_SIGNATURE = _Signature()
+class _Params:
+    """`dataclass` reads it when it declares a subclass."""
 
-
-# Generated methods
-
-
-def _init_source(cls: Any, names: dict[str, Any]) -> Iterator[str]:  # noqa: ANN401
-    init_fields = [each for each in fields(cls) if each.init]
-    parameters = [_parameter_source(each) for each in init_fields if not each.kw_only]
-    keywords = [_parameter_source(each) for each in init_fields if each.kw_only]
-    separator = ["*"] if keywords else []
-    yield f"def __init__({', '.join(['self', *parameters, *separator, *keywords])}):"
-    for each in fields(cls):
-        # Sets the slot directly, because `__setattr__` raises.
-        names[f"set_{each.name}"] = getattr(cls, each.name).__set__
-        if (value := _value_source(each, names)) is not None:
-            yield f"set_{each.name}(self, {value})"
-    yield "self.__post_init__()" if hasattr(cls, "__post_init__") else "return"
-
-
-def _parameter_source(field: "Field[Any]") -> str:
-    is_optional = field.default is not MISSING or field.default_factory is not MISSING
-    return f"{field.name}=default_{field.name}" if is_optional else field.name
-
-
-def _value_source(field: "Field[Any]", names: dict[str, Any]) -> str | None:
-    """The expression that the field is set to; None for a field that `__post_init__` sets."""
-    default = f"default_{field.name}"
-    if field.default_factory is not MISSING:
-        # The factory is also the sentinel default: if it is the argument, it is called.
-        names[default] = field.default_factory
-        made = f"{default}()"
-        return f"{made} if {field.name} is {default} else {field.name}" if field.init else made
-    if field.default is not MISSING:
-        names[default] = field.default
-        return field.name if field.init else default
-    return field.name if field.init else None
-
-
-def _eq_source(cls: Any, names: dict[str, Any]) -> Iterator[str]:  # noqa: ANN401
-    compared = [each.name for each in fields(cls) if each.compare]
-    yield "def __eq__(self, other):"
-    yield "if other.__class__ is not self.__class__: return NotImplemented"
-    yield f"return {_tuple_source('self', compared)} == {_tuple_source('other', compared)}"
-
-
-def _hash_source(cls: Any, names: dict[str, Any]) -> Iterator[str]:  # noqa: ANN401
-    hashed = [
-        each.name for each in fields(cls) if (each.compare if each.hash is None else each.hash)
-    ]
-    yield "def __hash__(self):"
-    yield f"return hash({_tuple_source('self', hashed)})"
-
-
-def _tuple_source(owner: str, names: list[str]) -> str:
-    return "(" + "".join(f"{owner}.{name}, " for name in names) + ")"
+    init = repr = eq = frozen = True
+    order = unsafe_hash = False
 
 
 # Methods that all classes share
@@ -177,12 +340,7 @@ def _refuse_to_delete(self: object, name: str) -> None:
 
 def _is_immutable(self: Any, name: str) -> bool:  # noqa: ANN401
     """False for an attribute that a subclass without `@frozen` adds."""
-    return _is_frozen(type(self)) or name in self.__dataclass_fields__
-
-
-def _is_frozen(cls: type) -> bool:
-    params = cls.__dict__.get("__dataclass_params__")
-    return params is not None and params.frozen
+    return "__frozen__" in type(self).__dict__ or name in self.__dataclass_fields__
 
 
 def _repr(self: Any) -> str:  # noqa: ANN401
@@ -197,3 +355,16 @@ def _get_state(self: Any) -> list[object]:  # noqa: ANN401
 def _set_state(self: Any, state: list[object]) -> None:  # noqa: ANN401
     for each, value in zip(fields(self), state, strict=True):
         object.__setattr__(self, each.name, value)
+
+
+_SHARED: Final = {
+    "__init__": _init,
+    "__setattr__": _refuse_to_set,
+    "__delattr__": _refuse_to_delete,
+    "__getstate__": _get_state,
+    "__setstate__": _set_state,
+    "__dataclass_fields__": _Fields(),
+    "__dataclass_params__": _Params,
+    "__match_args__": _MatchArgs(),
+    "__signature__": _Signature(),
+}

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import pytest
 
-from proxyless.base.frozen import frozen
+from proxyless.base.frozen import UNGENERATED_CALLS, frozen
 
 T = TypeVar("T")
 Decorator = Callable[[type[Any]], type[Any]]
@@ -255,7 +255,7 @@ def test_the_signature_has_the_parameters_before_the_first_object() -> None:
     assert Fresh(2) == Fresh(2, "")
 
 
-def test_methods_are_generated_when_they_are_first_called() -> None:
+def test_method_is_generated_when_it_is_called_often() -> None:
     @frozen
     class Fresh:
         x: int
@@ -263,15 +263,78 @@ def test_methods_are_generated_when_they_are_first_called() -> None:
     def generated() -> set[str]:
         return {name for name in ("__init__", "__eq__", "__hash__") if is_generated(Fresh, name)}
 
-    assert generated() == set()
     one = Fresh(1)
-    assert generated() == {"__init__"}
+    for _ in range(UNGENERATED_CALLS - 1):
+        assert Fresh(1).x == 1
+    assert generated() == set()
     assert one == Fresh(1)
+    assert generated() == {"__init__"}
+    for _ in range(UNGENERATED_CALLS):
+        assert one == Fresh(1)
     assert generated() == {"__init__", "__eq__"}
-    hash(one)
+    for _ in range(UNGENERATED_CALLS + 1):
+        assert hash(one) == hash((1,))
     assert generated() == {"__init__", "__eq__", "__hash__"}
 
 
 def is_generated(cls: type, name: str) -> bool:
     code = getattr(cls, name).__code__
     return bool(code.co_filename == "<string>")
+
+
+def objects_before_and_after_generation(make: Callable[[], Any]) -> list[Any]:
+    made = [make() for _ in range(UNGENERATED_CALLS + 2)]
+    return [made[0], made[-1]]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Point(1, tags=["a"], note="n"),
+        lambda: Options(size=3, name="b"),
+        lambda: Nothing(),
+    ],
+)
+def test_generated_and_other_calls_have_equal_results(make: Callable[[], Any]) -> None:
+    before, after = objects_before_and_after_generation(make)
+    assert before == after
+    assert repr(before) == repr(after)
+    assert hash(before) == hash(after)
+    for _ in range(UNGENERATED_CALLS + 1):
+        assert before == after
+        assert before != object()
+
+
+def test_wrong_arguments_raise_before_and_after_generation() -> None:
+    @frozen
+    class Fresh:
+        x: int
+        y: int = field(default=0, init=False)
+
+    texts = set()
+    for _ in range(2):
+        for wrong in ([], [1, 2]):
+            with pytest.raises(TypeError) as refused:
+                Fresh(*wrong)
+            texts.add(str(refused.value))
+        with pytest.raises(TypeError, match="unexpected keyword argument 'y'"):
+            Fresh(1, y=2)  # type: ignore[call-arg]
+    assert len(texts) == 2
+
+
+def test_mutable_default_raises_at_declaration() -> None:
+    with pytest.raises(ValueError, match="mutable default"):
+
+        @frozen
+        class Shared:
+            x: list[int] = []  # noqa: RUF012 - rejected
+
+
+def test_subclass_may_change_the_default_of_a_field() -> None:
+    @frozen
+    class Other(Point):
+        y: int = 7
+
+    assert (Other(1).y, Other(1, 2).y, Point(1).y) == (7, 2, 0)
+    assert [each.name for each in fields(Other)] == ["x", "y", "tags", "note"]
+    assert Other.__match_args__ == ("x", "y", "tags", "note")
