@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml tools/bootstrap.py tools/hatch_build.py tools/constrain
 	@touch $@
 
 # The build hook writes them; a checkout that has lost them is installed again.
-ifeq ($(wildcard src/proxyless/protos/descriptors.bin),)
+ifeq ($(wildcard src/proxyless/protos/descriptors.pb),)
 .PHONY: $(STAMP)
 endif
 

@@ -360,7 +360,7 @@ def build_wheel(directory: Path) -> Path:
     shutil.copytree(
         ROOT / "src",
         source / "src",
-        ignore=shutil.ignore_patterns("__pycache__", "descriptors.bin"),
+        ignore=shutil.ignore_patterns("__pycache__", "descriptors.pb"),
     )
     for name in ("pyproject.toml", "README.md", "LICENSE", "tools/hatch_build.py"):
         shutil.copy(ROOT / name, source / name)

@@ -1,8 +1,8 @@
 """Build hooks: the descriptors of messages, and the README for package indexes.
 
 `DescriptorHook` reads the descriptors of the files below, and of their imports, from
-xds-protos and grpcio-channelz, compiles our own files, and writes all as one compressed set into
-`proxyless.protos`. Those packages are needed only here. Installed beside an application xds-protos
+xds-protos and grpcio-channelz, compiles our own files, and writes all as one `FileDescriptorSet`
+into `proxyless.protos`. Those packages are needed only here. Installed beside an application xds-protos
 would break other packages: it has packages named `envoy`, `google` and `opencensus`
 (docs/adr/0011-private-descriptors.md).
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 import importlib
 import re
 import tempfile
-import zlib
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +21,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-OUTPUT: Final = "src/proxyless/protos/descriptors.bin"
+OUTPUT: Final = "src/proxyless/protos/descriptors.pb"
 
 _CLIENT_SIDE_WRR: Final = (
     "envoy/extensions/load_balancing_policies/client_side_weighted_round_robin"
@@ -168,7 +167,7 @@ class DescriptorHook(BuildHookInterface):  # type: ignore[misc]
         """Write the set; the output depends only on the input."""
         output = Path(self.root) / OUTPUT
         files = file_set(compile_own(Path(self.root) / OWN_DIRECTORY))
-        packed = zlib.compress(files.SerializeToString(deterministic=True), 9)
+        packed = files.SerializeToString(deterministic=True)
         if not output.exists() or output.read_bytes() != packed:
             output.write_bytes(packed)
 

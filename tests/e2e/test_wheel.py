@@ -34,7 +34,7 @@ from proxyless.controlplane import (
 )
 
 ROOT = Path(__file__).parents[2]
-DESCRIPTORS = "proxyless/protos/descriptors.bin"
+DESCRIPTORS = "proxyless/protos/descriptors.pb"
 
 # Building and two installs take 25 s, from an index nearby.
 
@@ -75,7 +75,7 @@ def make_environment(directory: Path, requirements: Sequence[str | Path]) -> Pat
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source, output = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    without_built = shutil.ignore_patterns("descriptors.bin", "__pycache__")
+    without_built = shutil.ignore_patterns("descriptors.pb", "__pycache__")
     shutil.copytree(ROOT / "src", source / "src", ignore=without_built)
     for name in ("pyproject.toml", "README.md", "LICENSE", "tools/hatch_build.py"):
         (source / name).parent.mkdir(exist_ok=True)

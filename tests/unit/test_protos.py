@@ -1,6 +1,5 @@
 """Unit tests of proxyless.protos."""
 
-import zlib
 from pathlib import Path
 
 import pytest
@@ -56,8 +55,8 @@ def test_proto_json_finds_types_in_the_pool() -> None:
 
 def test_every_descriptor_follows_those_it_imports() -> None:
     seen: set[str] = set()
-    packed = Path(protos.__file__).with_name("descriptors.bin").read_bytes()
-    files = descriptor_pb2.FileDescriptorSet.FromString(zlib.decompress(packed))
+    packed = Path(protos.__file__).with_name("descriptors.pb").read_bytes()
+    files = descriptor_pb2.FileDescriptorSet.FromString(packed)
     for file in files.file:
         assert seen.issuperset(file.dependency), file.name
         seen.add(file.name)
@@ -71,6 +70,6 @@ def test_missing_descriptors_raise_with_the_command_that_makes_them(
     with pytest.raises(RuntimeError) as raised:
         protos._read_descriptors()
     assert str(raised.value) == (
-        f"{tmp_path}/descriptors.bin is missing: the build makes it; "
+        f"{tmp_path}/descriptors.pb is missing: the build makes it; "
         "in a source checkout, run 'make env'"
     )
