@@ -2,8 +2,8 @@
 
 `DescriptorHook` reads the descriptors of the files below, and of their imports, from
 xds-protos and grpcio-channelz, compiles our own files, and writes all as one `FileDescriptorSet`
-into `proxyless.protos`. Those packages are needed only here. Installed beside an application xds-protos
-would break other packages: it has packages named `envoy`, `google` and `opencensus`
+into `proxyless.protos`. Those packages are needed only here. Installed beside an application
+xds-protos would break other packages: it has packages named `envoy`, `google` and `opencensus`
 (docs/adr/0011-private-descriptors.md).
 
 `ReadmeHook` removes relative links and images, which do not work on a package index.

@@ -292,7 +292,7 @@ def objects_before_and_after_generation(make: Callable[[], Any]) -> list[Any]:
     [
         lambda: Point(1, tags=["a"], note="n"),
         lambda: Options(size=3, name="b"),
-        lambda: Nothing(),
+        Nothing,
     ],
 )
 def test_generated_and_other_calls_have_equal_results(make: Callable[[], Any]) -> None:
