@@ -15,6 +15,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from proxyless.base import StatusCode
+from proxyless.base.collector import collection_paused
 from proxyless.base.frozen import frozen
 from proxyless.channel import (
     Channel,
@@ -207,7 +208,8 @@ def _make_stack(loop: asyncio.AbstractEventLoop) -> LoopStack:
 
 
 def _make_xds_stack(_loop: asyncio.AbstractEventLoop) -> XdsStack:
-    from proxyless.xds.stack import XdsStack  # noqa: PLC0415 - only for `xds:` targets
+    with collection_paused():
+        from proxyless.xds.stack import XdsStack  # noqa: PLC0415 - only for `xds:` targets
 
     stack = stack_of_running_loop()
     return XdsStack(
@@ -473,7 +475,8 @@ def _with_xds(
 
     def make_factory() -> ResolverFactory:
         # Half of this package's modules, which only `xds:` targets need.
-        from proxyless.xds.resolver import XdsResolverFactory  # noqa: PLC0415
+        with collection_paused():
+            from proxyless.xds.resolver import XdsResolverFactory  # noqa: PLC0415
 
         source = settings.bootstrap
         file = os.fspath(source) if isinstance(source, str | os.PathLike) else ""

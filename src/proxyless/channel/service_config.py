@@ -10,7 +10,6 @@ reported at once; unknown fields are ignored, so that a config may be newer than
 import os
 from collections.abc import Mapping
 from dataclasses import field
-from decimal import Decimal
 from typing import Final
 
 from proxyless.base import StatusCode, ValidationErrors
@@ -253,6 +252,8 @@ def _to_positive_number(value: object) -> float | None:
 
 
 def _to_millitokens(value: object) -> int | None:
+    from decimal import Decimal  # noqa: PLC0415 - only with a throttling config
+
     number = _to_positive_number(value)
     # "Decimal places beyond 3 are ignored" - A6; in decimal, since 0.57 × 1000 is below 570.
     return None if number is None else int(Decimal(repr(number)) * MILLITOKENS) or None

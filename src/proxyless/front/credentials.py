@@ -18,7 +18,7 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 import grpc
@@ -32,7 +32,9 @@ from proxyless.channel.credentials import (
     Withdraw,
 )
 from proxyless.front.conversions import to_metadata
-from proxyless.transport import ClientTls, TlsSessions
+
+if TYPE_CHECKING:
+    from proxyless.transport import ClientTls, TlsSessions
 
 # Call credentials of an application: takes the service URL and the path, returns metadata.
 MetadataFunction = Callable[[str, str], Awaitable[Iterable[tuple[str, str | bytes]]]]
@@ -80,6 +82,8 @@ def ssl_channel_credentials(
     certificate_chain: bytes | None = None,
 ) -> ChannelCredentials:
     """TLS. The default roots are the system's; key and chain identify the client."""
+    from proxyless.transport.tls import ClientTls  # noqa: PLC0415 - only with TLS
+
     tls = ClientTls(
         root_certificates=root_certificates,
         private_key=private_key,
@@ -171,6 +175,8 @@ def to_tls_sessions(name: str, cache: object) -> TlsSessions:
     if not isinstance(cache, SSLSessionCache):
         wanted = "grpc.experimental.session_cache.ssl_session_cache_lru(...)"
         raise TypeError(f"option {name!r} is {cache!r}, wanted {wanted}")
+    from proxyless.transport.tls_sessions import TlsSessions  # noqa: PLC0415 - only with TLS
+
     return _tls_sessions.setdefault(cache, TlsSessions())
 
 

@@ -20,21 +20,34 @@ from proxyless.base.lazy_exports import lazy_exports
 from proxyless.transport.client import ClientTransport, TransportOptions
 from proxyless.transport.connector import Connector
 from proxyless.transport.keepalive import KeepaliveConfig
-from proxyless.transport.spiffe import TrustBundles
-from proxyless.transport.tls import (
-    CheckPeer,
-    ClientTls,
-    PeerCertificate,
-    TlsSource,
-    client_context,
-)
-from proxyless.transport.tls_sessions import TlsSessions
 
 if TYPE_CHECKING:
     from proxyless.transport.server import Server, ServerCall
+    from proxyless.transport.spiffe import TrustBundles
+    from proxyless.transport.tls import (
+        CheckPeer,
+        ClientTls,
+        PeerCertificate,
+        TlsSource,
+        client_context,
+    )
+    from proxyless.transport.tls_sessions import TlsSessions
 else:
-    # For simulations and tests.
-    __getattr__ = lazy_exports(__name__, {"Server": "server", "ServerCall": "server"})
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "CheckPeer": "tls",
+            "ClientTls": "tls",
+            "PeerCertificate": "tls",
+            # For simulations and tests.
+            "Server": "server",
+            "ServerCall": "server",
+            "TlsSessions": "tls_sessions",
+            "TlsSource": "tls",
+            "TrustBundles": "spiffe",
+            "client_context": "tls",
+        },
+    )
 
 __all__ = [
     "CheckPeer",

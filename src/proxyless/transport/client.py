@@ -23,7 +23,6 @@ from proxyless.transport.keepalive import (
 )
 from proxyless.transport.pump import Pump, ReadBuffer, lost_by
 from proxyless.transport.server_names import server_name_of
-from proxyless.transport.tls import refuse_name
 from proxyless.wire import (
     ClientConnection,
     ErrorCode,
@@ -192,7 +191,11 @@ class ClientTransport(Pump):
         # "still be subject to any configured secure naming check" - A81
         socket = self._socket
         peer = None if socket is None else socket.get_extra_info("ssl_object")
-        refusal = None if peer is None else refuse_name(peer, server_name_of(authority))
+        if peer is None:
+            return None
+        from proxyless.transport.tls import refuse_name  # noqa: PLC0415 - only with TLS
+
+        refusal = refuse_name(peer, server_name_of(authority))
         if refusal is None:
             return None
         # The code is grpcio's.

@@ -4,19 +4,25 @@ An error is a `Status` that names the address and the cause, not an exception. A
 when the peer's SETTINGS are received: only then the peer supports HTTP/2.
 """
 
+from __future__ import annotations
+
 import asyncio
 import os
 import ssl
-from collections.abc import Callable
 from dataclasses import replace
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 
 from proxyless.base import OK, Address, HttpProxy, Status, StatusCode, UnixAddress, one_line
 from proxyless.runtime import AsyncioNetwork, Clock, DeadlineQueue, LoopClock, Network
 from proxyless.transport.client import ClientTransport, LoopTools, TransportOptions
 from proxyless.transport.pump import ReadBuffer, turns_of
-from proxyless.transport.tls import ClientTls, client_context, refuse_peer
-from proxyless.transport.tunnel import Tunnel, find_route
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from proxyless.transport.tls import ClientTls
+    from proxyless.transport.tunnel import Tunnel
 
 
 class Connector:
@@ -102,7 +108,7 @@ class Connector:
         if tls.server_name is not None:
             server_name = tls.server_name
         socket, transport = await self._network.connect(
-            address, make, tls=client_context(tls), server_hostname=server_name
+            address, make, tls=_context_of(tls), server_hostname=server_name
         )
         status = _check_peer(socket, tls)
         return await _wait_for_settings(transport, socket, tls) if status.is_ok else status
@@ -114,12 +120,14 @@ class Connector:
         server_name: str | None,
         make: Callable[[], ClientTransport],
     ) -> Status:
+        from proxyless.transport.tunnel import Tunnel  # noqa: PLC0415 - only with a proxy
+
         tls, proxy = options.tls, options.http_proxy
         assert proxy is not None, "the options have a proxy"
         if isinstance(address, UnixAddress):
             return Status(StatusCode.UNAVAILABLE, "a proxy does not connect to unix sockets")
         if tls is not None:
-            client_context(tls)  # First, because it raises if the certificates are not usable.
+            _context_of(tls)  # First, because it raises if the certificates are not usable.
         tunnel = await Tunnel.open(self._network, address, proxy)
         if isinstance(tunnel, Status):
             return tunnel
@@ -141,7 +149,7 @@ class Connector:
     ) -> Status:
         if tls.server_name is not None:
             server_name = tls.server_name
-        status = await tunnel.start_tls(self._network, client_context(tls), server_name)
+        status = await tunnel.start_tls(self._network, _context_of(tls), server_name)
         return _check_peer(tunnel.socket, tls) if status.is_ok else status
 
 
@@ -188,11 +196,21 @@ def _is_local(address: Address, proxy: HttpProxy | None) -> bool:
 def _describe_route(address: Address, proxy: HttpProxy | None) -> str:
     if proxy is None or isinstance(address, UnixAddress):
         return str(address)
+    from proxyless.transport.tunnel import find_route  # noqa: PLC0415 - only with a proxy
+
     proxy_address, target = find_route(address, proxy)
     return f"{target} through proxy {proxy_address}"
 
 
+def _context_of(tls: ClientTls) -> ssl.SSLContext:
+    from proxyless.transport.tls import client_context  # noqa: PLC0415 - only with TLS
+
+    return client_context(tls)
+
+
 def _check_peer(socket: asyncio.Transport, tls: ClientTls) -> Status:
+    from proxyless.transport.tls import refuse_peer  # noqa: PLC0415 - only with TLS
+
     refusal = refuse_peer(socket.get_extra_info("ssl_object"), tls.check_peer)
     return OK if refusal is None else Status(StatusCode.UNAVAILABLE, f"TLS: {refusal}")
 

@@ -6,7 +6,7 @@ Made when the first xDS channel of a loop resolves its target.
 from __future__ import annotations
 
 import os
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from proxyless.metrics import NO_METRICS, Metrics
@@ -14,7 +14,6 @@ from proxyless.xds.bootstrap.bootstrap import FILE_SCHEME
 from proxyless.xds.client import Tools, XdsClientOptions, XdsClients
 from proxyless.xds.grpc_transport import GrpcTransports
 from proxyless.xds.resolver import XdsTools, resource_types
-from proxyless.xds.security.certificates import CertificateStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from proxyless.xds.client.transport import TransportFactory
     from proxyless.xds.filters import FilterRegistry
     from proxyless.xds.grpc_transport import ChildChannel
+    from proxyless.xds.security.certificates import CertificateStore
 
 
 class SchemeTransports:
@@ -69,7 +69,15 @@ class XdsStack:
         self.clients = XdsClients(transports, tools, options)
         # Owner of the stack: the copy in the child of a fork must not be used.
         self.process_id = os.getpid()
-        self.certificates = CertificateStore(stack.clock)
+        self._clock = stack.clock
+
+    @cached_property
+    def certificates(self) -> CertificateStore:
+        from proxyless.xds.security.certificates import (  # noqa: PLC0415 - only with TLS
+            CertificateStore,
+        )
+
+        return CertificateStore(self._clock)
 
     def tools(
         self,

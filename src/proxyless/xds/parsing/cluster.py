@@ -35,7 +35,6 @@ from proxyless.xds.parsing.proto_fields import (
     read_duration_s,
     read_uint32,
 )
-from proxyless.xds.parsing.tls import parse_transport_socket
 from proxyless.xds.resources import (
     AggregateCluster,
     Cluster,
@@ -163,6 +162,8 @@ class ClusterType:
             add_error(errors, "transport_socket_matches", "is set, which is not supported")
         if not message.HasField("transport_socket"):
             return None
+        from proxyless.xds.parsing.tls import parse_transport_socket  # noqa: PLC0415 - only with TLS
+
         providers = context.bootstrap.certificate_providers
 
         def parse_tls(socket: Proto) -> UpstreamTls | None:

@@ -13,12 +13,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import Metadata, Status, StatusCode, one_line
-from proxyless.transport import ClientTls
-from proxyless.transport.tls import drop_identity, identity_digest
 from proxyless.xds.bootstrap import INSECURE
 
 if TYPE_CHECKING:
     from proxyless.channel.credentials import OnMetadata
+    from proxyless.transport import ClientTls
     from proxyless.xds.bootstrap import ChannelCreds
 
 LOGGER: Final = logging.getLogger("proxyless.xds.certificates")
@@ -30,6 +29,8 @@ def read_tls(creds: ChannelCreds) -> ClientTls | Status | None:
     """TLS with the current certificates; None for a connection without TLS."""
     if creds.type == INSECURE:
         return None
+    from proxyless.transport.tls import ClientTls  # noqa: PLC0415 - only with TLS
+
     config = creds.config
     if config is None:
         return ClientTls()
@@ -49,6 +50,8 @@ _digests: Final[dict[tuple[str, str], bytes]] = {}
 
 def _drop_previous(files: tuple[str, str], chain: bytes, key: bytes) -> None:
     """After a rotation, do not keep the old private key."""
+    from proxyless.transport.tls import drop_identity, identity_digest  # noqa: PLC0415
+
     digest = identity_digest(chain, key)
     previous = _digests.get(files, digest)
     _digests[files] = digest

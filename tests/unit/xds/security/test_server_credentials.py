@@ -56,7 +56,7 @@ def test_previous_identity_is_dropped_after_a_rotation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dropped: list[bytes] = []
-    monkeypatch.setattr("proxyless.xds.security.server_credentials.drop_identity", dropped.append)
+    monkeypatch.setattr("proxyless.transport.tls.drop_identity", dropped.append)
     paths = [tmp_path / name for name in ("ca", "cert", "key")]
     creds = ChannelCreds("tls", TlsConfig(*map(str, paths)))  # type: ignore[arg-type]
     for content in (b"1", b"1", b"2"):
