@@ -5,7 +5,6 @@ Specs: A61 (an endpoint has several addresses), A56 and RR-01 (endpoint identity
 An address is a literal, never a name that has to be resolved.
 """
 
-from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Literal
 
@@ -125,13 +124,17 @@ def _sort_key(address: Address) -> tuple[int, str, int]:
     return (1, address.path, 0)
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@frozen
 class Locality:
     """Region, zone and sub-zone of an endpoint or of this client."""
 
     region: str = ""
     zone: str = ""
     sub_zone: str = ""
+
+    def __lt__(self, other: "Locality") -> bool:
+        own = (self.region, self.zone, self.sub_zone)
+        return own < (other.region, other.zone, other.sub_zone)
 
     def __str__(self) -> str:
         return f"{{region={self.region}, zone={self.zone}, sub_zone={self.sub_zone}}}"

@@ -6,13 +6,14 @@ objects of most of them. To generate and compile their methods would take longer
 of them, so the first calls of a method go through the fields one by one, and `Field` objects are
 made when `fields` is first called (ADR 0015, ADR 0024).
 
-Mutable or ordered classes use `dataclass`.
+`@mutable` is the same for `@dataclass(slots=True)`. Ordered classes use `dataclass`, or a method of
+their own.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from types import MemberDescriptorType
-from typing import Any, ClassVar, Final, TypeVar, dataclass_transform, overload
+from typing import Any, ClassVar, Final, TypeVar, cast, dataclass_transform, overload
 
 T = TypeVar("T")
 
@@ -35,12 +36,40 @@ def frozen(
     """Make a class immutable and compared by its fields; without `eq`, by identity."""
 
     def declare(cls: type[T]) -> type[T]:
-        return _declare(cls, is_compared=eq, is_keyword_only=kw_only)
+        declared: type[T] = _declare(cls, is_compared=eq, is_keyword_only=kw_only)
+        return declared
 
     return declare if cls is None else declare(cls)
 
 
-def _declare(cls: Any, *, is_compared: bool, is_keyword_only: bool) -> Any:  # noqa: ANN401
+@overload
+def mutable(cls: type[T], /) -> type[T]: ...
+
+
+@overload
+def mutable(*, eq: bool = True) -> Callable[[type[T]], type[T]]: ...
+
+
+@dataclass_transform(field_specifiers=(field,))
+def mutable(
+    cls: type[T] | None = None, /, *, eq: bool = True
+) -> type[T] | Callable[[type[T]], type[T]]:
+    """Give a class slots for its fields; with `eq` it is compared by them, and has no hash."""
+
+    def declare(cls: type[T]) -> type[T]:
+        declared: type[T] = _declare(cls, is_compared=eq, is_keyword_only=False, is_frozen=False)
+        return declared
+
+    return declare if cls is None else declare(cls)
+
+
+def _declare(
+    cls: Any,  # noqa: ANN401
+    *,
+    is_compared: bool,
+    is_keyword_only: bool,
+    is_frozen: bool = True,
+) -> Any:  # noqa: ANN401
     """The same class with slots, which requires a new class."""
     namespace = dict(cls.__dict__)
     namespace.pop("__dict__", None)
@@ -50,13 +79,16 @@ def _declare(cls: Any, *, is_compared: bool, is_keyword_only: bool) -> Any:  # n
     defaults = {name: namespace.pop(name) for name in names if name in namespace}
     namespace["__qualname__"] = cls.__qualname__
     namespace["__slots__"] = tuple(name for name in names if not _has_slot(cls.__bases__, name))
-    namespace["__frozen__"] = _Declaration(names, defaults, is_keyword_only=is_keyword_only)
+    namespace["__frozen__"] = _Declaration(
+        names, defaults, is_keyword_only=is_keyword_only, is_frozen=is_frozen
+    )
     if is_compared:
         namespace.setdefault("__eq__", _eq)
         if namespace.get("__hash__") is None:
-            namespace["__hash__"] = _hash
+            namespace["__hash__"] = _hash if is_frozen else None
     namespace.setdefault("__repr__", _repr)
     namespace.update(_SHARED)
+    namespace.update(_FROZEN if is_frozen else _MUTABLE)
     declared = type(cls)(cls.__name__, cls.__bases__, namespace)
     if any(type(default).__hash__ is None for default in defaults.values()):
         # `dataclass` raises for a default that all objects would share and could change.
@@ -77,15 +109,21 @@ def _has_slot(bases: tuple[type, ...], name: str) -> bool:
 class _Declaration:
     """Fields that a class adds to those of its bases, and what is derived from them later."""
 
-    __slots__ = ("calls", "defaults", "is_keyword_only", "names", "specs")
+    __slots__ = ("calls", "defaults", "is_frozen", "is_keyword_only", "names", "specs")
 
     def __init__(
-        self, names: list[str], defaults: dict[str, Any], *, is_keyword_only: bool
+        self,
+        names: list[str],
+        defaults: dict[str, Any],
+        *,
+        is_keyword_only: bool,
+        is_frozen: bool,
     ) -> None:
         self.names = names
         # Values, or `Field` objects.
         self.defaults = defaults
         self.is_keyword_only = is_keyword_only
+        self.is_frozen = is_frozen
         # All fields, once they are needed.
         self.specs: tuple[_FieldSpec, ...] | None = None
         # Calls of each method until it is generated.
@@ -185,7 +223,7 @@ def _eq(self: Any, other: Any) -> bool:  # noqa: ANN401
         result: bool = _generate(cls, "__eq__", _eq_source)(self, other)
         return result
     if other.__class__ is not self.__class__:
-        return NotImplemented
+        return cast("bool", NotImplemented)
     names = [each.name for each in _specs(cls) if each.is_compared]
     return [getattr(self, name) for name in names] == [getattr(other, name) for name in names]
 
@@ -224,8 +262,10 @@ def _init_source(cls: Any, names: dict[str, Any]) -> Iterator[str]:  # noqa: ANN
     yield f"def __init__({', '.join(['self', *parameters, *separator, *keywords])}):"
     for each in specs:
         names[f"set_{each.name}"] = each.set
-        if (value := _value_source(each, names)) is not None:
-            yield f"set_{each.name}(self, {value})"
+        if (value := _value_source(each, names)) is None:
+            continue
+        is_frozen = cls.__frozen__.is_frozen
+        yield f"set_{each.name}(self, {value})" if is_frozen else f"self.{each.name} = {value}"
     yield "self.__post_init__()" if hasattr(cls, "__post_init__") else "return"
 
 
@@ -316,11 +356,15 @@ class _Signature:
         )
 
 
-class _Params:
+class _FrozenParams:
     """`dataclass` reads it when it declares a subclass."""
 
     init = repr = eq = frozen = True
     order = unsafe_hash = False
+
+
+class _MutableParams(_FrozenParams):
+    frozen = False
 
 
 # Methods that all classes share
@@ -359,12 +403,15 @@ def _set_state(self: Any, state: list[object]) -> None:  # noqa: ANN401
 
 _SHARED: Final = {
     "__init__": _init,
-    "__setattr__": _refuse_to_set,
-    "__delattr__": _refuse_to_delete,
     "__getstate__": _get_state,
     "__setstate__": _set_state,
     "__dataclass_fields__": _Fields(),
-    "__dataclass_params__": _Params,
     "__match_args__": _MatchArgs(),
     "__signature__": _Signature(),
 }
+_FROZEN: Final = {
+    "__setattr__": _refuse_to_set,
+    "__delattr__": _refuse_to_delete,
+    "__dataclass_params__": _FrozenParams,
+}
+_MUTABLE: Final = {"__dataclass_params__": _MutableParams}

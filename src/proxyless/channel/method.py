@@ -5,11 +5,11 @@ Specs: A81 (attempts whose authority is not the channel's).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from proxyless.base.frozen import frozen
+from proxyless.base.frozen import frozen, mutable
 from proxyless.lb.api import PickInfo
 from proxyless.metrics import CallRecorder
 from proxyless.resolver.target import encode_authority
@@ -40,7 +40,7 @@ class MessageLimits:
         )
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class Method:
     """One method at one authority: the state that all its calls share."""
 

@@ -25,7 +25,6 @@ Theory of operation
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -43,7 +42,7 @@ from proxyless.base import (
     Trace,
     ValidationErrors,
 )
-from proxyless.base.frozen import frozen
+from proxyless.base.frozen import frozen, mutable
 from proxyless.metrics import NO_METRICS, Metrics
 from proxyless.runtime import UNLIMITED_WORK
 
@@ -69,7 +68,7 @@ Endpoints = tuple[Endpoint, ...] | Status
 # Pickers
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class PickInfo:
     """The RPC to pick for. Must not be changed: RPCs may share one instance."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from google.protobuf.internal import api_implementation
 from google.protobuf.message import Message
@@ -38,14 +38,21 @@ _MORE = 0x80
 @functools.cache
 def descriptor_pool_of_envoy() -> DescriptorPool:
     """The pool, for formats such as proto-JSON. It is filled on first use, in about 3 ms."""
-    if _IS_UPB:
-        from google._upb._message import DescriptorPool  # noqa: PLC0415
-    else:
-        from google.protobuf.descriptor_pool import DescriptorPool  # noqa: PLC0415
-    pool: DescriptorPool = DescriptorPool()
+    pool = _new_pool()
     for file in _split_files(_read_descriptors()):
         pool.AddSerializedFile(file)
     return pool
+
+
+def _new_pool() -> DescriptorPool:
+    if _IS_UPB:
+        from google._upb import _message  # noqa: PLC0415
+
+        # The public class is the same one, or a subclass of it.
+        return cast("DescriptorPool", _message.DescriptorPool())
+    from google.protobuf import descriptor_pool  # noqa: PLC0415
+
+    return descriptor_pool.DescriptorPool()
 
 
 def _split_files(file_set: bytes) -> Iterator[bytes]:

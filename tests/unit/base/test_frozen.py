@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import pytest
 
-from proxyless.base.frozen import UNGENERATED_CALLS, frozen
+from proxyless.base.frozen import UNGENERATED_CALLS, frozen, mutable
 
 T = TypeVar("T")
 Decorator = Callable[[type[Any]], type[Any]]
@@ -338,3 +338,47 @@ def test_subclass_may_change_the_default_of_a_field() -> None:
     assert (Other(1).y, Other(1, 2).y, Point(1).y) == (7, 2, 0)
     assert [each.name for each in fields(Other)] == ["x", "y", "tags", "note"]
     assert Other.__match_args__ == ("x", "y", "tags", "note")
+
+
+@mutable
+class Counter:
+    name: str
+    count: int = 0
+    seen: list[str] = field(default_factory=list)
+    last: str = field(default="", init=False)
+
+
+@mutable(eq=False)
+class Holder:
+    held: object
+
+
+def test_fields_of_a_mutable_class_can_be_set() -> None:
+    for _ in range(UNGENERATED_CALLS + 2):
+        counter = Counter("a", seen=["x"])
+        counter.count += 1
+        counter.last = "x"
+        assert (counter.name, counter.count, counter.seen, counter.last) == ("a", 1, ["x"], "x")
+    assert is_generated(Counter, "__init__")
+    assert not hasattr(Counter("a"), "__dict__")
+    assert Counter("a").seen is not Counter("a").seen
+
+
+def test_mutable_class_is_compared_by_its_fields_and_has_no_hash() -> None:
+    assert Counter("a") == Counter("a")
+    assert Counter("a", 1) != Counter("a")
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(Counter("a"))
+    one = Holder([])
+    assert one != Holder(one.held)
+    assert len({one, Holder(1)}) == 2
+
+
+def test_dataclass_may_extend_a_mutable_class() -> None:
+    @dataclass
+    class Longer(Counter):
+        unit: str = "s"
+
+    longer = Longer("a", unit="m")
+    longer.unit = "h"
+    assert (longer.name, longer.unit) == ("a", "h")

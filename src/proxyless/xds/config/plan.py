@@ -5,11 +5,11 @@ Specs: A74.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from proxyless.base import OK, Status, StatusCode
-from proxyless.base.frozen import frozen
+from proxyless.base.frozen import frozen, mutable
 from proxyless.xds.client.api import NoAnswer
 from proxyless.xds.error_texts import name_cluster
 
@@ -55,7 +55,7 @@ class ResourceState(Generic[T]):
 MISSING: Final[ResourceState[Any]] = ResourceState()
 
 
-@dataclass(slots=True)
+@mutable
 class ResourceStates:
     """The states of all watched resources, by name."""
 
@@ -106,7 +106,7 @@ class Missing:
         return f"{self.subject} of {name_cluster(self.cluster)}" if self.cluster else self.subject
 
 
-@dataclass(slots=True)
+@mutable
 class Plan:
     """The resources to watch, in the order in which they were found, and the outcome."""
 

@@ -10,11 +10,10 @@ filters in the reverse order of the chain.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from proxyless.base import Status, quote
-from proxyless.base.frozen import frozen
+from proxyless.base.frozen import frozen, mutable
 from proxyless.xds.error_texts import name_listener, with_node
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from proxyless.wire import StreamEnd
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class RoutedRpc:
     """One RPC in the chain. Filters may change `cluster` and `attributes`."""
 

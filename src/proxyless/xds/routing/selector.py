@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import EMPTY_ATTRIBUTES, Attributes, Status
-from proxyless.base.frozen import frozen
+from proxyless.base.frozen import frozen, mutable
 from proxyless.channel.config_selector import CallConfig
 from proxyless.lb import REQUEST_HASH
 from proxyless.xds.config.dependencies import routed_clusters
@@ -255,7 +255,7 @@ class _PreparedRoute:
         return self._common.with_(REQUEST_HASH, self._hash.compute(metadata, self._random))
 
 
-@dataclass(slots=True, eq=False)
+@mutable(eq=False)
 class SelectorTools:
     """Tools and cache that the selectors of one resolver share."""
 
