@@ -208,8 +208,7 @@ def _make_stack(loop: asyncio.AbstractEventLoop) -> LoopStack:
 
 
 def _make_xds_stack(_loop: asyncio.AbstractEventLoop) -> XdsStack:
-    with collection_paused():
-        from proxyless.xds.stack import XdsStack  # noqa: PLC0415 - only for `xds:` targets
+    from proxyless.xds.stack import XdsStack  # noqa: PLC0415 - only for `xds:` targets
 
     stack = stack_of_running_loop()
     return XdsStack(

@@ -364,6 +364,8 @@ class _FrozenParams:
 
 
 class _MutableParams(_FrozenParams):
+    """The same for a mutable class."""
+
     frozen = False
 
 
