@@ -15,7 +15,6 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from proxyless.base import StatusCode
-from proxyless.base.collector import collection_paused
 from proxyless.base.frozen import frozen
 from proxyless.channel import (
     Channel,
@@ -474,8 +473,7 @@ def _with_xds(
 
     def make_factory() -> ResolverFactory:
         # Half of this package's modules, which only `xds:` targets need.
-        with collection_paused():
-            from proxyless.xds.resolver import XdsResolverFactory  # noqa: PLC0415
+        from proxyless.xds.resolver import XdsResolverFactory  # noqa: PLC0415
 
         source = settings.bootstrap
         file = os.fspath(source) if isinstance(source, str | os.PathLike) else ""

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from proxyless.base.collector import collection_paused
-
-with collection_paused():
-    from proxyless.assembly import ChannelSettings, Registries, make_sync_channel
-    from proxyless.front import (
-        ChannelCredentials,
-        insecure_channel_credentials,
-        to_channel_credentials,
-    )
+from proxyless.assembly import ChannelSettings, Registries, make_sync_channel
+from proxyless.front import (
+    ChannelCredentials,
+    insecure_channel_credentials,
+    to_channel_credentials,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

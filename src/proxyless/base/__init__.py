@@ -12,7 +12,6 @@ explanation   Explanation: a tree of sentences
 validation    ValidationErrors: errors of an input, by field path
 trace         named events for logs, explain, checkers and tests
 frozen        decorator of immutable value classes
-collector     pause of garbage collection while modules are imported
 lazy_exports  names of a package that are imported when they are first used
 environment   flags of the process environment
 durations     parser of times in files for people
