@@ -331,7 +331,10 @@ class _MatchArgs:
 
     def __get__(self, instance: object, owner: Any) -> tuple[str, ...]:  # noqa: ANN401
         cls = _class_with(owner, "__match_args__", self)
-        return tuple(each.name for each in _specs(cls) if each.is_positional)
+        found = tuple(each.name for each in _specs(cls) if each.is_positional)
+        # The next `match` does not call this method.
+        cls.__match_args__ = found  # type: ignore[misc]
+        return found
 
 
 class _Signature:
