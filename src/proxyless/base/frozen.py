@@ -4,7 +4,7 @@
 work on it as on any dataclass. A process declares hundreds of value classes and makes one or two
 objects of most of them. To generate and compile their methods would take longer than all the rest
 of them, so the first calls of a method go through the fields one by one, and `Field` objects are
-made when `fields` is first called (ADR 0015, ADR 0024).
+made when `fields` is first called (ADR 0015, ADR 0025).
 
 `@mutable` is the same for `@dataclass(slots=True)`. Ordered classes use `dataclass`, or a method of
 their own.
