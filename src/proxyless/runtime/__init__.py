@@ -15,7 +15,7 @@ daemon_threads  DaemonThreads: thread pool for calls that may never return
 offload     Offload: runs blocking work in a thread and calls back on the loop
 tasks       create_owned_task
 forks       call_after_fork_in_child
-garbage     freeze: excludes the objects of a process from garbage collection
+garbage     freeze; full garbage collections are deferred while much work waits
 soon        Soon and SoonQueue: run an action once, in the next turn of the loop
 work_queue  WorkQueue: runs long work in slices, one per turn of the loop
 logs        LogTrace: events in the standard library's logs; GRPC_VERBOSITY and GRPC_TRACE

@@ -4,6 +4,9 @@ The queue has a number of units for each turn. A job runs at once as far as the 
 current turn reach; the rest runs in the next turns, where the waiting jobs take turns. Background
 jobs get the units that the others leave, and at least one step per turn. Work is counted, not
 timed, so that a simulation is reproducible. `UNLIMITED_WORK` runs every job to its end at once.
+
+While jobs wait, full garbage collections are deferred (`garbage`): such work creates many objects
+that stay.
 """
 
 from collections import deque
@@ -11,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from proxyless.runtime.clock import Clock
+from proxyless.runtime.garbage import FULL_COLLECTIONS
 from proxyless.runtime.soon import Soon
 
 # One unit is about 10 µs of processor time, so a turn has about 5 ms: the first RPC of a large
@@ -54,7 +58,7 @@ class Work(Protocol):
 class WorkQueue:
     """Jobs that wait for the next turn, and the units that are left in this one."""
 
-    __slots__ = ("_background", "_has_turn", "_jobs", "_next_turn", "_units")
+    __slots__ = ("_background", "_defers", "_has_turn", "_jobs", "_next_turn", "_units")
 
     def __init__(self, clock: Clock) -> None:
         self._units = UNITS_PER_TURN
@@ -64,6 +68,8 @@ class WorkQueue:
         # The waiting jobs with their units per step; the first one is next.
         self._jobs: dict[Job, int] = {}
         self._background: dict[Job, int] = {}
+        # Whether full garbage collections are deferred: since a job had to wait.
+        self._defers = False
 
     def run(self, job: Job, units_per_step: int) -> None:
         if job not in self._jobs:
@@ -100,6 +106,10 @@ class WorkQueue:
             if not job.step():
                 return
         jobs[job] = units_per_step
+        # The turn that resumes is requested: the units are used up.
+        if not self._defers:
+            self._defers = True
+            FULL_COLLECTIONS.defer()
 
     def _on_turn(self) -> None:
         self._units = UNITS_PER_TURN
@@ -110,6 +120,9 @@ class WorkQueue:
             self._run_next(self._jobs)
         while self._background and self._units > 0:
             self._run_next(self._background)
+        if self._defers and not self._jobs and not self._background:
+            self._defers = False
+            FULL_COLLECTIONS.resume()
 
     def _run_next(self, jobs: dict[Job, int]) -> None:
         job = next(iter(jobs))

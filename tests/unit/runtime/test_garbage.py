@@ -7,6 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 import proxyless
+from proxyless.runtime.garbage import DEFERRED_THRESHOLD, FullCollections
+
+THRESHOLDS = (701, 11, 12)
 
 
 class Node:
@@ -17,8 +20,11 @@ class Node:
 
 
 @pytest.fixture(autouse=True)
-def unfrozen() -> Iterator[None]:
+def unchanged_collector() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(*THRESHOLDS)
     yield
+    gc.set_threshold(*before)
     gc.unfreeze()
 
 
@@ -40,3 +46,31 @@ def test_garbage_is_collected_before_and_by_the_next_call() -> None:
     assert later() is not None
     proxyless.freeze()
     assert later() is None
+
+
+def test_full_collections_are_deferred_until_the_last_queue_resumes() -> None:
+    collections = FullCollections()
+    collections.defer()
+    collections.defer()
+    assert gc.get_threshold() == (*THRESHOLDS[:2], DEFERRED_THRESHOLD)
+    collections.resume()
+    assert gc.get_threshold() == (*THRESHOLDS[:2], DEFERRED_THRESHOLD)
+    collections.resume()
+    assert gc.get_threshold() == THRESHOLDS
+
+
+def test_thresholds_that_the_application_sets_meanwhile_stay() -> None:
+    collections = FullCollections()
+    collections.defer()
+    gc.set_threshold(5000, 20, 30)
+    collections.resume()
+    assert gc.get_threshold() == (5000, 20, 30)
+
+
+def test_higher_threshold_of_the_application_stays() -> None:
+    gc.set_threshold(700, 10, 2 * DEFERRED_THRESHOLD)
+    collections = FullCollections()
+    collections.defer()
+    assert gc.get_threshold() == (700, 10, 2 * DEFERRED_THRESHOLD)
+    collections.resume()
+    assert gc.get_threshold() == (700, 10, 2 * DEFERRED_THRESHOLD)

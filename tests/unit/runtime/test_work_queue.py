@@ -1,10 +1,13 @@
 """WorkQueue: jobs run in slices of `UNITS_PER_TURN`, and waiting jobs take turns."""
 
+import gc
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
-from proxyless.runtime import UNLIMITED_WORK, ActionsJob, VirtualClock, WorkQueue
+from proxyless.runtime import UNLIMITED_WORK, ActionsJob, VirtualClock, WorkQueue, work_queue
+from proxyless.runtime.garbage import DEFERRED_THRESHOLD, FullCollections
 from proxyless.runtime.work_queue import UNITS_PER_TURN
 
 # Four steps per turn.
@@ -144,3 +147,36 @@ def test_actions_are_called_once_in_order_in_slices(world: WorkQueueWorld) -> No
     assert 0 < len(called) < count
     world.clock.advance(0)
     assert called == list(range(count))
+
+
+@pytest.fixture
+def thresholds(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int, int]]:
+    """The collector's thresholds, which no queue of another test has raised."""
+    before = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    monkeypatch.setattr(work_queue, "FULL_COLLECTIONS", FullCollections())
+    yield gc.get_threshold()
+    gc.set_threshold(*before)
+
+
+def test_full_collections_are_deferred_while_jobs_wait(
+    world: WorkQueueWorld, thresholds: tuple[int, int, int]
+) -> None:
+    world.queue.run(world.job("a", 4), UNITS)
+    assert gc.get_threshold() == thresholds
+    world.queue.run(world.job("b", 2), UNITS)
+    world.queue.run_in_background(world.job("c", 5), UNITS)
+    assert gc.get_threshold() == (*thresholds[:2], DEFERRED_THRESHOLD)
+    world.clock.advance(0)
+    assert gc.get_threshold() == thresholds
+
+
+def test_full_collections_are_resumed_after_a_cancelled_job(
+    world: WorkQueueWorld, thresholds: tuple[int, int, int]
+) -> None:
+    job = world.job("a", 10)
+    world.queue.run(job, UNITS)
+    assert gc.get_threshold() != thresholds
+    world.queue.cancel(job)
+    world.clock.advance(0)
+    assert gc.get_threshold() == thresholds
