@@ -6,12 +6,13 @@ The ConfigSelector chooses the child of an RPC; siblings never influence a pick.
 that no child has are dropped: selector and policy disagree, which must not happen.
 
 Children are updated in slices (`runtime.work_queue`). RPCs of a child that waits for its part of
-the last update are queued, so that each RPC uses one config only.
+the last update are queued, so that each RPC uses one config only; such a child is updated next, so
+that the first RPC does not wait for clusters that it does not use.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -62,12 +63,17 @@ class ClusterManagerPicker(Picker):
     loop, and copying the map for each report would be quadratic in the number of clusters.
     """
 
-    __slots__ = ("_children", "_node_id", "_status")
+    __slots__ = ("_children", "_node_id", "_status", "_waiting")
 
     def __init__(
-        self, children: Mapping[str, ClusterChild], status: Status, node_id: str = ""
+        self,
+        children: Mapping[str, ClusterChild],
+        waiting: OrderedDict[str, None],
+        status: Status,
+        node_id: str = "",
     ) -> None:
         self._children: Final = children
+        self._waiting: Final = waiting
         self._status: Final = status
         self._node_id: Final = node_id
 
@@ -75,8 +81,11 @@ class ClusterManagerPicker(Picker):
         name = info.attributes.get(CLUSTER)
         child = self._children.get(name) if name is not None else None
         if child is None or not child.is_pickable:
-            is_waiting = child is not None and child.in_config
-            return QUEUE if is_waiting else _drop_unknown(name, self._node_id)
+            if child is None or not child.in_config:
+                return _drop_unknown(name, self._node_id)
+            if child.name in self._waiting:
+                self._waiting.move_to_end(child.name, last=False)
+            return QUEUE
         return child.picker.pick(info)
 
     @property
@@ -102,9 +111,10 @@ class ClusterManagerPolicy:
         self._counts = StateCounts()
         # Active during calls to children.
         self._hold: Final = Hold(self._report)
-        # The last update; the children that have not got it yet; and the rejections of others.
+        # The last update; the children that have not got it yet, of which a pick moves the one that
+        # it needs to the front; and the rejections of others.
         self._update: Update | None = None
-        self._waiting: deque[str] = deque()
+        self._waiting: Final[OrderedDict[str, None]] = OrderedDict()
         self._rejections: list[str] = []
         # From the last update, for error texts.
         self._node_id = ""
@@ -127,7 +137,9 @@ class ClusterManagerPolicy:
             # starve the last ones.
             first = dict.fromkeys(name for name in self._waiting if name in waiting)
             waiting = first | waiting
-        self._update, self._waiting = update, deque(waiting)
+            self._waiting.clear()
+        self._waiting.update(waiting)
+        self._update = update
         with self._hold:
             if self._waiting:
                 self._helper.context.work.run(self, UPDATE_UNITS)
@@ -146,7 +158,8 @@ class ClusterManagerPolicy:
                 self._rejections = []
                 self._helper.request_reresolution()
             return bool(self._waiting)
-        update, child = self._update, self._children[self._waiting.popleft()]
+        name, _ = self._waiting.popitem(last=False)
+        update, child = self._update, self._children[name]
         assert update is not None, "children wait for an update"
         assert isinstance(update.config, ClusterManagerConfig), "the config has this policy's type"
         child.is_pickable = True
@@ -223,7 +236,7 @@ class ClusterManagerPolicy:
     def _report(self) -> None:
         state = aggregate(self._counts, IDLE_IS_IDLE)
         status = self._failure() if state is State.TRANSIENT_FAILURE else OK
-        picker = ClusterManagerPicker(self._children, status, self._node_id)
+        picker = ClusterManagerPicker(self._children, self._waiting, status, self._node_id)
         self._helper.update_state(state, picker)
 
     def _failure(self) -> Status:

@@ -1,13 +1,19 @@
 """The xds_cluster_manager policy: the common rules of policies, and config errors."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import pytest
 
 from proxyless.assembly import Registries
-from proxyless.base import EMPTY_ATTRIBUTES, ValidationErrors
-from proxyless.lb import PickInfo
+from proxyless.base import EMPTY_ATTRIBUTES, OK, Status, ValidationErrors
+from proxyless.lb import QUEUE, Helper, PickInfo, PolicyRegistry, Update
+from proxyless.runtime import WorkQueue
+from proxyless.runtime.work_queue import UNITS_PER_TURN
 from proxyless.testing import Traits, check_policy
 from proxyless.xds.filters.attributes import CLUSTER
-from proxyless.xds.lb.cluster_manager import ClusterManagerFactory
+from proxyless.xds.lb.cluster_manager import UPDATE_UNITS, ClusterManagerFactory
+from tests.worlds.policies import PolicyWorld, ScriptedHelper
 
 RPC = PickInfo("/s/m", (), EMPTY_ATTRIBUTES.with_(CLUSTER, "a"))
 CHILD: dict[str, object] = {"childPolicy": [{"round_robin": {}}]}
@@ -59,3 +65,61 @@ def test_children_of_the_resolver_are_parsed_as_by_the_general_parser(
     parsed = [factory.parse_config(json, errors, policies) for json in (plain, general)]
     assert errors.ok
     assert parsed[0].children["a"].config == parsed[1].children["a"].config
+
+
+class RecordedPolicy:
+    """Policy that records its updates, and never reports."""
+
+    def __init__(self, updates: list[object]) -> None:
+        self._updates = updates
+
+    def update(self, update: Update) -> Status:
+        self._updates.append(update.config)
+        return OK
+
+    def exit_idle(self) -> None: ...
+
+    def reset_backoff(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class RecordedFactory:
+    """Factory of `RecordedPolicy`. The config is a name."""
+
+    name = "recorded"
+
+    def __init__(self) -> None:
+        self.updates: list[object] = []
+
+    def create(self, helper: Helper) -> RecordedPolicy:
+        return RecordedPolicy(self.updates)
+
+    def parse_config(
+        self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
+    ) -> object:
+        return json["name"]
+
+
+class SlicedWorld(PolicyWorld):
+    """A policy whose work is done in slices, as in a channel."""
+
+    def create_helper(self, registry: PolicyRegistry, seed: int) -> ScriptedHelper:
+        helper = super().create_helper(registry, seed)
+        helper.context = replace(helper.context, work=WorkQueue(helper.clock))
+        return helper
+
+
+def test_cluster_that_an_rpc_waits_for_is_updated_next() -> None:
+    at_once = UNITS_PER_TURN // UPDATE_UNITS
+    names = [f"c{number}" for number in range(at_once + 2)]
+    recorded = RecordedFactory()
+    world = SlicedWorld(ClusterManagerFactory(), others=(recorded,))
+    children = {name: {"childPolicy": [{"recorded": {"name": name}}]} for name in names}
+    world.update(config={"children": children})
+    assert recorded.updates == names[:at_once]
+    other, last = names[at_once:]
+    attributes = EMPTY_ATTRIBUTES.with_(CLUSTER, last)
+    assert world.picker.pick(PickInfo("/s/m", attributes=attributes)) is QUEUE
+    world.clock.advance(0)
+    assert recorded.updates[at_once:] == [last, other]
