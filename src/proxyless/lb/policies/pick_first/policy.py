@@ -129,8 +129,8 @@ class PickFirstPolicy:
         # Replaces the selected candidate when it is READY.
         self._replacement: Candidate | None = None
         self._last_error = _NEVER_TRIED
-        # Queue of actions, and whether they are being performed.
-        self._actions: deque[Action] = deque()
+        # Queue of actions, which exists while they are being performed or continued.
+        self._actions: deque[Action] | None = None
         self._is_performing = False
         # Timers, not `Soon`: two objects less each, and there may be thousands of these policies.
         self._continue_timer = self._exit_idle_timer = IDLE_TIMER
@@ -258,7 +258,7 @@ class PickFirstPolicy:
 
     def _stop_pass(self) -> None:
         self._pass = None
-        if self._actions:
+        if self._actions is not None:
             self._actions.clear()
             self._continue_timer.cancel()
         self._delay_timer.cancel()
@@ -294,7 +294,7 @@ class PickFirstPolicy:
             candidate.index = len(self._candidates)
             self._candidates.append(candidate)
             if candidate.state is not State.IDLE:
-                self._actions += current.on_state(candidate.index, candidate.state)
+                self._perform(current.on_state(candidate.index, candidate.state))
 
     def _release(self, candidates: Collection[Candidate]) -> None:
         if candidates:
@@ -308,7 +308,10 @@ class PickFirstPolicy:
     def _perform(self, actions: Iterable[Action] = ()) -> None:
         """Append to the queue of actions and perform it. A loop, so that failures never recurse."""
         pending = self._actions
-        pending += actions
+        if pending is None:
+            pending = self._actions = deque(actions)
+        else:
+            pending += actions
         if self._is_performing:
             return
         self._is_performing = True
@@ -322,6 +325,8 @@ class PickFirstPolicy:
             if pending:
                 self._continue_timer.cancel()
                 self._continue_timer = self._helper.context.clock.call_later(0, self._perform)
+            else:
+                self._actions = None
 
     def _act(self, action: Action) -> None:
         match action:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from proxyless.base import EMPTY_ATTRIBUTES, Address, Attributes, Key, State, Status
@@ -220,7 +221,7 @@ class HostSubchannel(ForwardingSubchannel):
         # From the inner subchannel.
         self.state: State | None = None
         # The child's watches, cancelled by `release`.
-        self._child_watches: dict[Cancel, None] = {}
+        self._child_watches: tuple[Cancel, ...] = ()
         inner.watch(self._on_state)
 
     @property
@@ -240,21 +241,22 @@ class HostSubchannel(ForwardingSubchannel):
         return self._until_released(self.inner.watch_load_reports(interval_s, listener))
 
     def release(self) -> None:
-        watches, self._child_watches = self._child_watches, {}
-        for cancel in watches:
-            cancel()
+        watches, self._child_watches = self._child_watches, ()
+        for cancel_inner in watches:
+            cancel_inner()
         self._hosts.on_child_release(self)
 
     def _until_released(self, cancel_inner: Cancel) -> Cancel:
-        self._child_watches[cancel_inner] = None
+        self._child_watches += (cancel_inner,)
+        return partial(self._cancel_child_watch, cancel_inner)
 
-        def cancel() -> None:
-            # `release` may have cancelled it.
-            if cancel_inner in self._child_watches:
-                del self._child_watches[cancel_inner]
-                cancel_inner()
-
-        return cancel
+    def _cancel_child_watch(self, cancel_inner: Cancel) -> None:
+        # `release` may have cancelled it.
+        if cancel_inner in self._child_watches:
+            watches = list(self._child_watches)
+            watches.remove(cancel_inner)
+            self._child_watches = tuple(watches)
+            cancel_inner()
 
     def _on_state(self, state: State, status: Status) -> None:
         before, self.state = self.state, state
