@@ -28,9 +28,9 @@ pytestmark = pytest.mark.skipif(
 FIRST, MORE = 20, 300
 # As many turns as all notifications of the endpoints take.
 NOTIFIED_TURNS = 100
-# Measured 77 (117 before, both with those of asyncio) and 494, with a margin.
-OBJECTS_MAX = 80
-CALLS_MAX = 520
+# Measured 77 (117 before, both with those of asyncio) and 506, with a margin.
+OBJECTS_MAX = 79
+CALLS_MAX = 515
 ROUND_ROBIN: tuple[Any, ...] = (
     {"xds_wrr_locality_experimental": {"childPolicy": [{"round_robin": {}}]}},
 )
