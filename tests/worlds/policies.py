@@ -6,6 +6,7 @@ tuple of names.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 
 from proxyless import testing
@@ -38,6 +39,7 @@ from proxyless.lb import (
     StateListener,
     Update,
 )
+from proxyless.runtime import WorkQueue
 from proxyless.testing import ANY_RPC, FakeConnection, FakeHelper, FakeSubchannel
 
 IDLE = State.IDLE
@@ -343,3 +345,12 @@ def unless_released(subchannel: ScriptedSubchannel, step: Callable[[], None]) ->
             step()
 
     return run
+
+
+class SlicedWorld(PolicyWorld):
+    """A policy whose work is done in slices, as in a channel."""
+
+    def create_helper(self, registry: PolicyRegistry, seed: int) -> ScriptedHelper:
+        helper = super().create_helper(registry, seed)
+        helper.context = replace(helper.context, work=WorkQueue(helper.clock))
+        return helper

@@ -1,19 +1,17 @@
 """The xds_cluster_manager policy: the common rules of policies, and config errors."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 
 from proxyless.assembly import Registries
 from proxyless.base import EMPTY_ATTRIBUTES, OK, Status, ValidationErrors
 from proxyless.lb import QUEUE, Helper, PickInfo, PolicyRegistry, Update
-from proxyless.runtime import WorkQueue
 from proxyless.runtime.work_queue import UNITS_PER_TURN
 from proxyless.testing import Traits, check_policy
 from proxyless.xds.filters.attributes import CLUSTER
 from proxyless.xds.lb.cluster_manager import UPDATE_UNITS, ClusterManagerFactory
-from tests.worlds.policies import PolicyWorld, ScriptedHelper
+from tests.worlds.policies import SlicedWorld
 
 RPC = PickInfo("/s/m", (), EMPTY_ATTRIBUTES.with_(CLUSTER, "a"))
 CHILD: dict[str, object] = {"childPolicy": [{"round_robin": {}}]}
@@ -99,15 +97,6 @@ class RecordedFactory:
         self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
     ) -> object:
         return json["name"]
-
-
-class SlicedWorld(PolicyWorld):
-    """A policy whose work is done in slices, as in a channel."""
-
-    def create_helper(self, registry: PolicyRegistry, seed: int) -> ScriptedHelper:
-        helper = super().create_helper(registry, seed)
-        helper.context = replace(helper.context, work=WorkQueue(helper.clock))
-        return helper
 
 
 def test_cluster_that_an_rpc_waits_for_is_updated_next() -> None:

@@ -1,6 +1,7 @@
 """Unit tests of proxyless.lb.policies.per_endpoint.endpoint_list."""
 
 from collections import Counter
+from math import ceil
 
 import pytest
 from hypothesis import given
@@ -11,14 +12,18 @@ from proxyless.lb.api import Helper, Policy, Update
 from proxyless.lb.attributes import HEALTH_WATCH
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.lb.policies.per_endpoint import EndpointChild, EndpointList
+from proxyless.lb.policies.per_endpoint.endpoint_list import FIRST_UNITS, START_UNITS
 from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.pick_first.config import CONNECTION_ATTEMPT_DELAY
+from proxyless.lb.policies.round_robin import RoundRobinFactory
+from proxyless.runtime.work_queue import UNITS_PER_TURN
 from tests.worlds.policies import (
     CONNECTING,
     FAILURE,
     IDLE,
     READY,
     PolicyWorld,
+    SlicedWorld,
     address,
     endpoint,
     unavailable,
@@ -398,3 +403,16 @@ def test_children_match_the_last_list_after_any_history(
             assert child.stub.calls["close"] == 0
         assert children.list.counts[CONNECTING] == len(now)
         alive = dict(now)
+
+
+def test_fewer_children_are_started_in_a_turn_until_one_is_ready() -> None:
+    names = [str(number) for number in range(200)]
+    world = SlicedWorld(RoundRobinFactory(), others=(PickFirstFactory(),))
+    world.update(*names)
+    assert len(world.subchannels) == ceil(UNITS_PER_TURN / (START_UNITS + FIRST_UNITS))
+    world = SlicedWorld(RoundRobinFactory(), others=(PickFirstFactory(),))
+    world.update(names[0])
+    world.subchannels[0].ready()
+    world.clock.advance(0)
+    world.update(*names)
+    assert len(world.subchannels) - 1 == ceil(UNITS_PER_TURN / START_UNITS)
