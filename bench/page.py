@@ -108,7 +108,8 @@ def split_notes(text: str) -> tuple[str, dict[str, str], str]:
     for title, body in zip(parts[1::2], parts[2::2], strict=True):
         found = _ROW_TITLE.match(title)
         if found:
-            by_row[found[1]] = body.strip()
+            earlier = by_row.get(found[1])
+            by_row[found[1]] = f"{earlier}\n\n{body.strip()}" if earlier else body.strip()
         else:
             (after if by_row else before).append(f"## {title}\n\n{body.strip()}")
     return "\n\n".join(before), by_row, "\n\n".join(after)

@@ -7,6 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from bench import page
 from bench.page import make_page, make_plots, split_notes
 from bench.page_tables import format_judgements, format_number
 from bench.plots import Plot, format_svg, ticks
@@ -51,6 +52,11 @@ def test_notes_stay_with_their_row_and_nothing_of_them_is_lost() -> None:
     assert "why P9" in make_page([row("P1", GOOD)], NOTES, {}), "even of a row without results"
 
 
+def test_two_sections_of_one_row_are_both_in_the_page() -> None:
+    _, by_row, _ = split_notes(f"{NOTES}\n## P9: more\n\nand why\n")
+    assert by_row == {"P9": "why P9\n\nand why"}
+
+
 def test_plots_have_a_line_per_client_and_are_svg() -> None:
     figures = (*sized("grpc_aio_xds", 0.1, 1.0), *sized("xds_asyncio", 0.2, 0.5))
     plots = make_plots({"P9": row("P9", figures=figures)})
@@ -77,3 +83,7 @@ def test_ticks_enclose_the_values() -> None:
 )
 def test_numbers_have_about_three_digits(value: float, text: str) -> None:
     assert format_number(value) == text
+
+
+def test_published_page_is_what_the_results_give(capsys: pytest.CaptureFixture[str]) -> None:
+    assert page.main(["--check"]) == 0, capsys.readouterr().err
