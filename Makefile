@@ -55,10 +55,11 @@ spec contracts e2e interop: $(STAMP)  ## Run one suite of tests
 conformance: $(STAMP)  ## Rewrite docs/conformance.md from the tests; ARGS=--check only compares
 	@$(PY) -m tools.conformance $(ARGS)
 
-docs: $(STAMP)  ## Rewrite docs/api, docs/grafana and the tables of metrics; ARGS=--check only compares
+docs: $(STAMP)  ## Rewrite docs/api, docs/grafana, docs/performance.md and the tables of metrics; ARGS=--check only compares
 	@$(PY) -m tools.api_reference $(ARGS)
 	@$(PY) -m tools.dashboard $(ARGS)
 	@$(PY) -m tools.metrics_page $(ARGS)
+	@$(PY) -m bench.page $(ARGS)
 
 bench: $(STAMP)  ## Measure RPCs against grpcio
 	@$(PY) bench/rpc.py $(ARGS)
