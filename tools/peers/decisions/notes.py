@@ -118,7 +118,7 @@ NOTES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "endpoint_weight_zero": {
         "a": "grpc-js does not validate the weights of endpoints.",
-        "b": "grpc-java leaves the endpoint out.",
+        "b": "grpc-java does not validate the weight either: the RPC goes to either endpoint.",
     },
     "logical_dns_missing": {"DEADLINE_EXCEEDED": _NODE_WAITS},
     "strict_dns": {"a": "Envoy supports it; gRPC does not."},
