@@ -6,7 +6,7 @@ objects are in use. So full collections are deferred while a work queue has work
 """
 
 import gc
-from threading import Lock
+from threading import RLock
 from typing import Final
 
 # Collections of the second generation before a full one; Python's default is 10. A number, so that
@@ -34,12 +34,13 @@ def freeze() -> int:
 class FullCollections:
     """Raises the process's threshold of full collections while at least one queue defers them.
 
-    The event loops of several threads may share it, hence the lock. A threshold that the
-    application sets meanwhile is left alone.
+    The event loops of several threads may share it, hence the lock; a collection inside of it may
+    delete a queue, which takes it again. A threshold that the application sets meanwhile is left
+    alone.
     """
 
     def __init__(self) -> None:
-        self._lock: Final = Lock()
+        self._lock: Final = RLock()
         self._queues = 0
         # The application's thresholds; None while nothing is deferred.
         self._before: tuple[int, int, int] | None = None

@@ -58,7 +58,15 @@ class Work(Protocol):
 class WorkQueue:
     """Jobs that wait for the next turn, and the units that are left in this one."""
 
-    __slots__ = ("_background", "_defers", "_has_turn", "_jobs", "_next_turn", "_units")
+    __slots__ = (
+        "_background",
+        "_defers",
+        "_full_collections",
+        "_has_turn",
+        "_jobs",
+        "_next_turn",
+        "_units",
+    )
 
     def __init__(self, clock: Clock) -> None:
         self._units = UNITS_PER_TURN
@@ -69,7 +77,13 @@ class WorkQueue:
         self._jobs: dict[Job, int] = {}
         self._background: dict[Job, int] = {}
         # Whether full garbage collections are deferred: since a job had to wait.
+        self._full_collections: Final = FULL_COLLECTIONS
         self._defers = False
+
+    def __del__(self) -> None:
+        # The event loop was abandoned while jobs waited.
+        if self._defers:
+            self._full_collections.resume()
 
     def run(self, job: Job, units_per_step: int) -> None:
         if job not in self._jobs:
@@ -109,7 +123,7 @@ class WorkQueue:
         # The turn that resumes is requested: the units are used up.
         if not self._defers:
             self._defers = True
-            FULL_COLLECTIONS.defer()
+            self._full_collections.defer()
 
     def _on_turn(self) -> None:
         self._units = UNITS_PER_TURN
@@ -122,7 +136,7 @@ class WorkQueue:
             self._run_next(self._background)
         if self._defers and not self._jobs and not self._background:
             self._defers = False
-            FULL_COLLECTIONS.resume()
+            self._full_collections.resume()
 
     def _run_next(self, jobs: dict[Job, int]) -> None:
         job = next(iter(jobs))

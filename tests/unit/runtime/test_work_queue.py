@@ -160,7 +160,7 @@ def thresholds(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int, int]
 
 
 def test_full_collections_are_deferred_while_jobs_wait(
-    world: WorkQueueWorld, thresholds: tuple[int, int, int]
+    thresholds: tuple[int, int, int], world: WorkQueueWorld
 ) -> None:
     world.queue.run(world.job("a", 4), UNITS)
     assert gc.get_threshold() == thresholds
@@ -172,11 +172,22 @@ def test_full_collections_are_deferred_while_jobs_wait(
 
 
 def test_full_collections_are_resumed_after_a_cancelled_job(
-    world: WorkQueueWorld, thresholds: tuple[int, int, int]
+    thresholds: tuple[int, int, int], world: WorkQueueWorld
 ) -> None:
     job = world.job("a", 10)
     world.queue.run(job, UNITS)
     assert gc.get_threshold() != thresholds
     world.queue.cancel(job)
     world.clock.advance(0)
+    assert gc.get_threshold() == thresholds
+
+
+def test_full_collections_are_resumed_when_a_queue_is_abandoned(
+    thresholds: tuple[int, int, int],
+) -> None:
+    abandoned = WorkQueueWorld()
+    abandoned.queue.run(abandoned.job("a", 10), UNITS)
+    assert gc.get_threshold() != thresholds
+    del abandoned
+    gc.collect()
     assert gc.get_threshold() == thresholds
