@@ -101,7 +101,7 @@ async def endpoint_twice(mesh: Mesh) -> str:
 @case("endpoint with the weight 0", "NACK, UNAVAILABLE", "A27")
 async def endpoint_weight_zero(mesh: Mesh) -> str:
     found = [lb_endpoint(mesh.addresses["a"], weight=0), lb_endpoint(mesh.addresses["b"])]
-    return await _of_endpoints(mesh, endpoints("one", found))
+    return await _of_endpoints(mesh, endpoints("one", found), count=20)
 
 
 @case("endpoint that is UNHEALTHY", "b", "A27")

@@ -117,8 +117,7 @@ NOTES: Final[Mapping[str, Mapping[str, str]]] = {
         "a": "Envoy and grpc-java accept it.",
     },
     "endpoint_weight_zero": {
-        "a": "grpc-js does not validate the weights of endpoints.",
-        "b": "grpc-java does not validate the weight either: the RPC goes to either endpoint.",
+        "a, b": "grpc-java and grpc-js do not validate the weights of endpoints.",
     },
     "logical_dns_missing": {"DEADLINE_EXCEEDED": _NODE_WAITS},
     "strict_dns": {"a": "Envoy supports it; gRPC does not."},
