@@ -244,8 +244,11 @@ async def open_session(client: str, control_plane: str) -> AsyncIterator[Session
 
 async def serve(client: str, control_plane: str, answers: TextIO) -> None:
     """Answer orders until stdin ends."""
-    # The import is measured in a row of its own, not with the first channel.
-    import_module("grpc.aio" if client == "grpc_aio_xds" else "proxyless.aio")
+    # The import is measured in a row of its own, not with the first channel. The first `xds:`
+    # target would import xDS.
+    is_grpcio = client == "grpc_aio_xds"
+    for module in ["grpc.aio"] if is_grpcio else ["proxyless.aio", "proxyless.xds.stack"]:
+        import_module(module)
     orders = asyncio.StreamReader(limit=ORDER_LIMIT_BYTES)
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(orders), sys.stdin

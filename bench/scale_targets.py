@@ -106,6 +106,7 @@ TARGETS: Final = (
     ScaleTarget("all_replaced", "failed", "value", 0.0),
     # An RPC that waited for a new endpoint would take half a second; the rest is scheduling.
     ScaleTarget("all_replaced", "max_ms", "value", 50.0),
+    ScaleTarget("all_replaced", "max_ms", "ratio", 1.0),
 )
 
 # By row, size, measure and client, one value per round.
