@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -49,7 +50,7 @@ class Clients:
         self.by_scope = {"xds:///api": [self], "xds:///other": []}
         self.bootstrap = SimpleNamespace(node=Node("edge"))
         self._entries = [
-            SimpleNamespace(dump=lambda name=f"cluster-{number}": self._dump(name, content))
+            SimpleNamespace(dumps=lambda name=f"cluster-{number}": [self._dump(name, content)])
             for number in range(resources)
         ]
 
@@ -126,7 +127,9 @@ async def test_requests_of_threads_share_dumps(monkeypatch: pytest.MonkeyPatch) 
         return encode_in_slices(*args, **kwargs)
 
     monkeypatch.setattr(csds_service, "encode_in_slices", encode_late)
-    with loop_watchdog():
+    with loop_watchdog(), ExitStack() as at_end:
+        # The threads end even if this test fails.
+        at_end.callback(is_held.set)
         first = asyncio.ensure_future(asyncio.to_thread(service.fetch, request(), None))
         await until(lambda: clients.dumped == 1_000, "a dump")
         # The second dump waits for the first.
