@@ -296,8 +296,8 @@ XDS = (
     Mutation(
         "delta-keeps-the-version-of-another-server",
         "xds/client/connection.py",
-        "return self._caches[type_url].bytes_of(name) == entry.serialized",
-        "return True",
+        "cache.bytes_of(name) == entry.serialized",
+        "True",
         "DX-08",
         tests=("tests/spec/test_xds_delta.py",),
     ),
