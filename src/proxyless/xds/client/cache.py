@@ -9,7 +9,7 @@ finds resources by their bytes, so that only the changed resources of a response
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from proxyless.base import OK, Status, StatusCode
 from proxyless.base.frozen import frozen
@@ -274,6 +274,7 @@ class CachedResource:
     entry: Entry | None
 
 
+@final
 class DecodedResourceCache:
     """Results of decoding one server's resources of one type, by their bytes.
 

@@ -257,7 +257,7 @@ class Connection:
     ) -> Steps[None]:
         turn = self._slices.turn
         resource_type, cache = self._types[response.type_url], self._caches[response.type_url]
-        if isinstance(cache, DecodedResourceCache):
+        if type(cache) is DecodedResourceCache:
             decision = Decision(
                 resource_type,
                 self._context,
