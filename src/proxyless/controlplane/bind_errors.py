@@ -1,4 +1,4 @@
-"""Reason why an address cannot be bound, which grpcio's own error does not have."""
+"""Reason why an address cannot be bound, found before grpcio tries, which logs it without one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _WORDS = {
 
 
 def find_bind_error(address: str) -> str | None:
-    """Bind the address once more and return the reason of the failure; None if there is none."""
+    """Bind the address for a moment; returns the reason of the failure, None if it can be bound.
+
+    A name may have several addresses: as for grpcio, one that can be bound is enough.
+    """
     if address.startswith(("unix:", "unix-abstract:")):
         # Binding would make a file. The usual reason is a directory that does not exist.
         path = address.removeprefix("unix:").removeprefix("//")
@@ -23,12 +26,18 @@ def find_bind_error(address: str) -> str | None:
             return f"there is no directory {parent!r}"
         return None
     host, _, port = address.rpartition(":")
+    reason = None
     try:
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-        for family, kind, protocol, _, place in found:
+        places = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    except OSError as error:
+        return error.strerror or str(error)
+    for family, kind, protocol, _, place in places:
+        try:
             with socket.socket(family, kind, protocol) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(place)
-    except OSError as error:
-        return _WORDS.get(error.errno or 0, error.strerror or str(error))
-    return None
+        except OSError as error:
+            reason = reason or _WORDS.get(error.errno or 0, error.strerror or str(error))
+        else:
+            return None
+    return reason

@@ -291,17 +291,22 @@ class ControlPlane:
 
     def _bind(self, server: Untyped) -> None:
         credentials = self._options.credentials
+        # Before grpcio, which writes a line of its own to stderr, and whose error has no reason.
+        reason = find_bind_error(self._address)
+        if reason is not None:
+            raise self._bind_error(reason)
         try:
             if credentials is None:
                 port = server.add_insecure_port(self._address)
             else:
                 port = server.add_secure_port(self._address, credentials)
         except RuntimeError as error:
-            # grpcio's text has no reason.
-            reason = find_bind_error(self._address) or str(error)
-            raise OSError(f"control plane cannot listen at {self._address!r}: {reason}") from None
+            raise self._bind_error(str(error)) from None
         if not self._address.startswith("unix"):
             self._address = f"{self._address.rpartition(':')[0]}:{port}"
+
+    def _bind_error(self, reason: str) -> OSError:
+        return OSError(f"control plane cannot listen at {self._address!r}: {reason}")
 
     async def _serve_ads(self, _requests: Untyped, context: Untyped) -> None:
         await self._serve(AdsStream, context)

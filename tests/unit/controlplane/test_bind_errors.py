@@ -3,6 +3,8 @@
 import socket
 from pathlib import Path
 
+import pytest
+
 from proxyless.controlplane.bind_errors import find_bind_error
 
 
@@ -15,6 +17,19 @@ def test_address_in_use_is_the_reason() -> None:
 
 def test_address_of_another_machine_is_the_reason() -> None:
     assert find_bind_error("192.0.2.1:0") == "this machine has no such address"
+
+
+def test_one_address_of_a_name_that_can_be_bound_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        places = [
+            (socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port))
+            for host in ("127.0.0.1", "127.0.0.2")
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_kwargs: places)
+        assert find_bind_error(f"name:{port}") is None
+        del places[1]
+        assert find_bind_error(f"name:{port}") is not None
 
 
 def test_free_address_has_no_reason() -> None:
