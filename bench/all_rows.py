@@ -76,6 +76,8 @@ def _scale(row: str) -> Step:
 
 _UNARY: Final = ("unary-16B-1", "unary-16B-16", "unary-16B-100")
 _BARE: Final = ("grpc_aio", "transport_uvloop", "transport_asyncio")
+_MESH: Final = ("grpc_aio_xds", "xds_uvloop", "xds_asyncio")
+_PEERS: Final = ("connectrpc", "envoy_sidecar")
 _FLOOR: Final = ("lean_uvloop", "raw_uvloop")
 _SOAK_SHORT: Final = ("--rpcs", "15000", "--outages", "4")
 _CHURN_SHORT: Final = ("--minutes", "6")
@@ -87,7 +89,13 @@ ROWS: Final = (
     RowRun(
         "P3",
         "unary RPCs in a mesh, 1 in flight, and at 2,000 per second",
-        (_mesh_rpc("unary-16B-1", "open-16B-2000"),),
+        # The lower bounds show what of a steady rate is timers and wake-ups.
+        (
+            _rpc(
+                ("unary-16B-1", "open-16B-2000"),
+                *("--target", "xds", "--clients", *_MESH, *_PEERS, *_FLOOR),
+            ),
+        ),
     ),
     RowRun(
         "P4",
