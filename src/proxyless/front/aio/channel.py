@@ -14,8 +14,8 @@ from weakref import WeakSet
 import grpc
 import grpc.aio
 
+from proxyless.base.frozen import frozen
 from proxyless.channel.statuses import CANCELLED
-from proxyless.front.aio.interceptors import Interceptors
 from proxyless.front.aio.multi_callables import (
     StreamStreamMultiCallable,
     StreamUnaryMultiCallable,
@@ -26,7 +26,7 @@ from proxyless.front.channel_api import ChannelApi, Explain, MultiCallables
 from proxyless.front.conversions import to_grpc_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
 
     from proxyless.base import State
@@ -37,6 +37,34 @@ _OTHER_LOOP: Final = "this channel belongs to another event loop: create one cha
 
 InterceptedCall = TypeVar("InterceptedCall")
 T = TypeVar("T")
+
+
+@frozen
+class Interceptors:
+    """An application's interceptors, by kind of call."""
+
+    unary_unary: Sequence[Any] = ()
+    unary_stream: Sequence[Any] = ()
+    stream_unary: Sequence[Any] = ()
+    stream_stream: Sequence[Any] = ()
+
+    @classmethod
+    def sort(cls, interceptors: Iterable[object]) -> Interceptors:
+        """Raises ValueError for an object of no kind. One may be of several kinds."""
+        kinds = (
+            grpc.aio.UnaryUnaryClientInterceptor,
+            grpc.aio.UnaryStreamClientInterceptor,
+            grpc.aio.StreamUnaryClientInterceptor,
+            grpc.aio.StreamStreamClientInterceptor,
+        )
+        found = list(interceptors)
+        for interceptor in found:
+            if not isinstance(interceptor, kinds):
+                raise ValueError(
+                    f"interceptor {interceptor!r} is of no known kind, wanted one of "
+                    + ", ".join(kind.__name__ for kind in kinds)
+                )
+        return cls(*([each for each in found if isinstance(each, kind)] for kind in kinds))
 
 
 class AioChannel(

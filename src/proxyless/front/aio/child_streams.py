@@ -18,8 +18,7 @@ import grpc.aio
 from proxyless.base import Status, StatusCode
 from proxyless.channel.call import probe_peer
 from proxyless.channel.statuses import LOGGER, raised
-from proxyless.front.aio.channel import AioChannel
-from proxyless.front.aio.interceptors import Interceptors
+from proxyless.front.aio.channel import AioChannel, Interceptors
 from proxyless.front.aio.multi_callables import StreamStreamMultiCallable
 from proxyless.runtime.tasks import create_owned_task
 from proxyless.wire import IDENTITY, StreamEnd

@@ -2,19 +2,26 @@
 
 An interceptor gets a continuation and the call's details, and returns a call, a response, or an
 iterator of responses. It is a coroutine, so the application's call object has to exist before the
-RPC does.
+RPC does. Imported with the first call that is intercepted.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from typing import Any, ClassVar, Final, NamedTuple
 
 import grpc
 import grpc.aio
 
-from proxyless.base.frozen import frozen
 from proxyless.front.aio.calls import ALREADY_FINISHED, MIXED_STYLES, RequestIterator
 
 _LOCALLY_CANCELLED: Final = "Locally cancelled by application!"
@@ -45,34 +52,6 @@ class CallSpec(NamedTuple):
 
 # Starts the RPC itself, with a request or an iterator of requests.
 Start = Callable[[CallArguments, Any], Any]
-
-
-@frozen
-class Interceptors:
-    """An application's interceptors, by kind of call."""
-
-    unary_unary: Sequence[Any] = ()
-    unary_stream: Sequence[Any] = ()
-    stream_unary: Sequence[Any] = ()
-    stream_stream: Sequence[Any] = ()
-
-    @classmethod
-    def sort(cls, interceptors: Iterable[object]) -> Interceptors:
-        """Raises ValueError for an object of no kind. One may be of several kinds."""
-        kinds = (
-            grpc.aio.UnaryUnaryClientInterceptor,
-            grpc.aio.UnaryStreamClientInterceptor,
-            grpc.aio.StreamUnaryClientInterceptor,
-            grpc.aio.StreamStreamClientInterceptor,
-        )
-        found = list(interceptors)
-        for interceptor in found:
-            if not isinstance(interceptor, kinds):
-                raise ValueError(
-                    f"interceptor {interceptor!r} is of no known kind, wanted one of "
-                    + ", ".join(kind.__name__ for kind in kinds)
-                )
-        return cls(*([each for each in found if isinstance(each, kind)] for kind in kinds))
 
 
 async def _run_chain(
@@ -129,14 +108,14 @@ def _changed(spec: CallSpec, details: grpc.aio.ClientCallDetails) -> CallSpec:
 class InterceptedCall:
     """The application's object for the call that a task of interceptors will return."""
 
-    # Names the interceptors of a channel, and their method.
+    # Names the method of the interceptors.
     kind: ClassVar[str]
 
     def __init__(
-        self, interceptors: Sequence[Any], start: Start, spec: CallSpec, requests: Any
+        self, interceptors: Sequence[Any], start: Start, arguments: CallArguments, requests: Any
     ) -> None:
         methods = [getattr(each, f"intercept_{self.kind}") for each in interceptors]
-        chain = _run_chain(methods, self._wrap, start, spec, requests)
+        chain = _run_chain(methods, self._wrap, start, CallSpec(*arguments), requests)
         self._task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(chain)
         self._callbacks: list[Callable[[Any], None]] = []
         self._task.add_done_callback(self._on_call)
@@ -326,11 +305,11 @@ class _InterceptedStreamRequest(InterceptedCall):
         self,
         interceptors: Sequence[Any],
         start: Start,
-        spec: CallSpec,
+        arguments: CallArguments,
         requests: RequestIterator | None,
     ) -> None:
         self._writes = _Writes() if requests is None else None
-        super().__init__(interceptors, start, spec, self._writes or requests)
+        super().__init__(interceptors, start, arguments, self._writes or requests)
 
     async def _running_call(self) -> Any:
         try:
@@ -384,6 +363,18 @@ class InterceptedStreamStreamCall(
 
     kind = "stream_stream"
     _call_type = grpc.aio.StreamStreamCall
+
+
+# By the kind of their multi-callable.
+INTERCEPTED_CALLS: Final[Mapping[str, type[InterceptedCall]]] = {
+    each.kind: each
+    for each in (
+        InterceptedUnaryUnaryCall,
+        InterceptedUnaryStreamCall,
+        InterceptedStreamUnaryCall,
+        InterceptedStreamStreamCall,
+    )
+}
 
 
 class _Response(grpc.aio.UnaryUnaryCall):

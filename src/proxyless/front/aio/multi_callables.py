@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import grpc
@@ -15,15 +16,6 @@ from proxyless.front.aio.calls import (
     StreamUnaryCall,
     UnaryStreamCall,
     UnaryUnaryCall,
-)
-from proxyless.front.aio.interceptors import (
-    CallArguments,
-    CallSpec,
-    InterceptedCall,
-    InterceptedStreamStreamCall,
-    InterceptedStreamUnaryCall,
-    InterceptedUnaryStreamCall,
-    InterceptedUnaryUnaryCall,
 )
 from proxyless.front.aio.outcomes import StreamOutcome
 from proxyless.front.conversions import (
@@ -39,6 +31,7 @@ from proxyless.front.credentials import UnsendableMetadata, to_call_credentials
 if TYPE_CHECKING:
     from proxyless.channel import Call, Channel, Method
     from proxyless.front.aio.channel import AioChannel
+    from proxyless.front.aio.interceptors import CallArguments, InterceptedCall
 
 MetadataLike = Iterable[tuple[str, str | bytes]]
 
@@ -46,7 +39,8 @@ MetadataLike = Iterable[tuple[str, str | bytes]]
 class _MultiCallable:
     """Starts the RPCs of one method."""
 
-    _intercepted: ClassVar[type[InterceptedCall]]
+    # Names the interceptors of a channel that apply.
+    kind: ClassVar[str]
 
     def __init__(
         self, channel: AioChannel, path: str, serializer: Serializer, deserializer: Deserializer
@@ -55,7 +49,7 @@ class _MultiCallable:
         self._path = path
         self._serializer = serializer
         self._deserializer = deserializer
-        self._interceptors = getattr(channel.interceptors, self._intercepted.kind)
+        self._interceptors = getattr(channel.interceptors, self.kind)
         self._method: Method | None = None
 
     def _start(self, arguments: CallArguments, requests: Any) -> Any:
@@ -63,9 +57,14 @@ class _MultiCallable:
         raise NotImplementedError
 
     def _intercept(self, arguments: CallArguments, requests: Any) -> Any:
-        spec = CallSpec(*arguments)
-        call = self._intercepted(self._interceptors, self._start, spec, requests)
+        call = self._intercepted_type(self._interceptors, self._start, arguments, requests)
         return self._channel.add_intercepted(call)
+
+    @cached_property
+    def _intercepted_type(self) -> type[InterceptedCall]:
+        from proxyless.front.aio.interceptors import INTERCEPTED_CALLS  # noqa: PLC0415 - seldom
+
+        return INTERCEPTED_CALLS[self.kind]
 
     def _new_call(self, core: Channel, outcome: Any, arguments: CallArguments) -> Call:
         """Create the call of an outcome, without starting it."""
@@ -117,7 +116,7 @@ class _MultiCallable:
 class UnaryUnaryMultiCallable(_MultiCallable, grpc.aio.UnaryUnaryMultiCallable):
     """Starts unary RPCs."""
 
-    _intercepted = InterceptedUnaryUnaryCall
+    kind = "unary_unary"
 
     def __call__(
         self,
@@ -145,7 +144,7 @@ class UnaryUnaryMultiCallable(_MultiCallable, grpc.aio.UnaryUnaryMultiCallable):
 class UnaryStreamMultiCallable(_MultiCallable, grpc.aio.UnaryStreamMultiCallable):
     """Starts RPCs with streamed responses."""
 
-    _intercepted = InterceptedUnaryStreamCall
+    kind = "unary_stream"
 
     def __call__(
         self,
@@ -174,7 +173,7 @@ class UnaryStreamMultiCallable(_MultiCallable, grpc.aio.UnaryStreamMultiCallable
 class StreamUnaryMultiCallable(_MultiCallable, grpc.aio.StreamUnaryMultiCallable):
     """Starts RPCs with streamed requests."""
 
-    _intercepted = InterceptedStreamUnaryCall
+    kind = "stream_unary"
 
     def __call__(
         self,
@@ -202,7 +201,7 @@ class StreamUnaryMultiCallable(_MultiCallable, grpc.aio.StreamUnaryMultiCallable
 class StreamStreamMultiCallable(_MultiCallable, grpc.aio.StreamStreamMultiCallable):
     """Starts RPCs with streamed requests and responses."""
 
-    _intercepted = InterceptedStreamStreamCall
+    kind = "stream_stream"
 
     def __call__(
         self,
