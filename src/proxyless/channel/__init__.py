@@ -22,6 +22,7 @@ counted_call     calls of a channel that is observed by a live service or a flig
 call_counts      counts of the calls of a channel and of its addresses
 retry_strategies  retry and hedging policies of a running call
 retry            whether another attempt follows, and when (pure)
+transparent_retries  replacement of streams that the server never saw (pure)
 config_selector  ConfigSelector: chooses the config of each RPC
 service_config   service config: parsing and method lookup
 credentials      call credentials: metadata that each RPC adds

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from proxyless.base import Address, Attributes, Metadata, Status
     from proxyless.channel.method import MessageLimits
-    from proxyless.channel.retry import TransparentRetries
+    from proxyless.channel.transparent_retries import TransparentRetries
     from proxyless.lb.api import CallTracker
     from proxyless.transport import ClientTransport
     from proxyless.wire import ClientStream, ResponseBlock, StreamEnd

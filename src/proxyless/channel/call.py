@@ -22,8 +22,8 @@ from proxyless.channel.config_selector import MirroredRequest
 from proxyless.channel.credentials import service_url
 from proxyless.channel.interception import InterceptedObserver
 from proxyless.channel.request_buffer import RequestBuffer
-from proxyless.channel.retry import NO_RETRIES
 from proxyless.channel.statuses import LOGGER, from_control_plane, raised, too_large_to_send
+from proxyless.channel.transparent_retries import NO_RETRIES
 from proxyless.lb.api import Complete, Drop, Fail, PickInfo
 from proxyless.wire import IDENTITY, StreamEnd
 

@@ -4,7 +4,7 @@ Specs: A6 (transparent retries, commit), A31-07 and A31-08 (commit hook).
 
 Response metadata commits the RPC to an attempt; so does more than a certain amount of sent bytes.
 Until then, another attempt can replace one that failed: after the server did not see it (here), or
-because of a retry or hedging policy (the `Strategy`, see `retrying`).
+because of a retry or hedging policy (the `Strategy`, see `retry_strategies`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from proxyless.channel.call_time import CallTime
     from proxyless.channel.method import MessageLimits
     from proxyless.channel.request_buffer import RequestBuffer
-    from proxyless.channel.retry import TransparentRetries
+    from proxyless.channel.transparent_retries import TransparentRetries
 
 
 class Station(Enum):

@@ -12,6 +12,7 @@ happens on one loop.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import State, Status, StatusCode, one_line
@@ -28,7 +29,6 @@ from proxyless.channel.health_watch import ChannelHealth
 from proxyless.channel.idleness import Idleness
 from proxyless.channel.method import Method, make_method
 from proxyless.channel.pick_queue import PickQueue
-from proxyless.channel.retry_strategies import choose_strategy
 from proxyless.channel.security import secure_subchannel
 from proxyless.channel.statuses import (
     DEADLINE_EXCEEDED,
@@ -273,9 +273,15 @@ class Channel:
         if not self.options.is_retry_enabled:
             return None
         throttle, stack = self.config.throttle, self.stack
-        return choose_strategy(
+        return self._strategy_chooser(
             call, method_config, throttle, clock=stack.clock, random=stack.random
         )
+
+    @cached_property
+    def _strategy_chooser(self) -> Callable[..., Strategy | None]:
+        from proxyless.channel.retry_strategies import choose_strategy  # noqa: PLC0415 - seldom
+
+        return choose_strategy
 
     # Leaving and entering IDLE
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from proxyless.base import Status, StatusCode, ValidationErrors
 from proxyless.channel.pick_queue import QueuedCall, advance_all
-from proxyless.channel.retry import RetryThrottle
 from proxyless.channel.service_config import ServiceConfig, parse_service_config
 from proxyless.lb.connection_limit import ConnectionLimit
 from proxyless.wire import StreamEnd
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from proxyless.channel.config_selector import ConfigSelector
     from proxyless.channel.options import ChannelOptions
+    from proxyless.channel.retry import RetryThrottle
     from proxyless.lb.api import PolicyRegistry
 
 
@@ -89,10 +89,17 @@ class ConfigState:
         """Use this service config; False if it is in use already."""
         if service_config is self.service_config:
             return False
-        self.throttle = RetryThrottle.following(self.throttle, service_config)
+        self.throttle = self._next_throttle(service_config)
         self.service_config = service_config
         self.connection_limit.set(service_config.connections_max)
         return True
+
+    def _next_throttle(self, service_config: ServiceConfig) -> RetryThrottle | None:
+        if service_config.retry_throttling is None:
+            return None
+        from proxyless.channel.retry import RetryThrottle  # noqa: PLC0415 - seldom used
+
+        return RetryThrottle.following(self.throttle, service_config)
 
     def publish(self, selector: ConfigSelector) -> None:
         """Select with this from now on, beginning with the RPCs that wait."""

@@ -7,7 +7,6 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base.frozen import frozen
-from proxyless.channel.retry import KEPT_BYTES_MAX
 from proxyless.channel.subchannel_options import SubchannelOptions
 from proxyless.lb.connection_limit import CONNECTIONS_CAP_DEFAULT
 from proxyless.metrics import NO_METRICS, Metrics
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from proxyless.channel.security import SecuritySource
 
 IDLE_TIMEOUT_S: Final = 30 * 60.0
+# Bytes of messages that an RPC keeps for another attempt. One that sends more is committed.
+KEPT_BYTES_MAX: Final = 256 * 1024
 
 
 @frozen(kw_only=True)

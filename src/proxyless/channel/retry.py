@@ -1,9 +1,10 @@
 """Decisions about further attempts of an RPC (pure), and the throttle that RPCs share.
 
-Specs: A6 (transparent retries, retries, hedging, throttling, pushback).
+Specs: A6 (retries, hedging, throttling, pushback).
 
 What a policy counts as one attempt may be several streams: those that the server never saw are
-replaced by transparent retries, and only the end of the last one is the attempt's.
+replaced by transparent retries (`transparent_retries`), and only the end of the last one is the
+attempt's. Imported with the first config that has a policy or a throttle.
 """
 
 import re
@@ -11,7 +12,7 @@ from dataclasses import replace
 from math import inf
 from typing import Final
 
-from proxyless.base import EMPTY_METADATA, Metadata, Status, StatusCode
+from proxyless.base import Metadata, Status, StatusCode
 from proxyless.base.backoff import UniformSource
 from proxyless.base.frozen import frozen
 from proxyless.channel.service_config import (
@@ -22,11 +23,7 @@ from proxyless.channel.service_config import (
     ServiceConfig,
 )
 
-# Bytes of messages that an RPC keeps for another attempt. One that sends more is committed.
-KEPT_BYTES_MAX: Final = 256 * 1024
-
 PUSHBACK_KEY: Final = "grpc-retry-pushback-ms"
-PREVIOUS_ATTEMPTS_KEY: Final = "grpc-previous-rpc-attempts"
 
 # "Jitter of plus or minus 0.2 is applied to the backoff delay" - A6
 _JITTER: Final = 0.2
@@ -37,9 +34,6 @@ _ROUNDING_S: Final = 1e-6
 # "an ASCII encoded signed 32-bit integer with no unnecessary leading zeros" - A6
 _PUSHBACK: Final = re.compile(r"0|-?[1-9][0-9]{0,9}").fullmatch
 _INT32_MAX: Final = 2**31 - 1
-
-# Retries of streams that did not reach a server. A6 has no limit; this one ends endless loops.
-TRANSPARENT_RETRIES_MAX: Final = 100
 
 
 @frozen
@@ -82,35 +76,6 @@ class AttemptEnd:
     def is_refusal(self) -> bool:
         """The server forbids further attempts."""
         return self.pushback is not None and self.pushback.delay_s is None
-
-
-@frozen
-class TransparentRetries:
-    """Count of the streams of an RPC that were replaced because the server never saw them."""
-
-    count: int = 0
-    # Whether one of them had reached the server: A6 allows one of these.
-    had_reached: bool = False
-
-    def count_attempts(self, started: int) -> Metadata:
-        """Metadata with the number of previous attempts. Replaced streams do not count."""
-        previous = started - 1 - self.count
-        return ((PREVIOUS_ATTEMPTS_KEY, str(previous)),) if previous else EMPTY_METADATA
-
-    def following(self, *, is_retry_free: bool) -> "TransparentRetries | None":
-        """The count with one more retry; None if that is one too many."""
-        if is_retry_free:
-            # "the client library can transparently retry until a success occurs, or the RPC's
-            # deadline passes" - A6
-            if self.count >= TRANSPARENT_RETRIES_MAX:
-                return None
-            return TransparentRetries(self.count + 1, self.had_reached)
-        # "If the RPC reaches the gRPC server library, but has never been seen by the server
-        # application logic …, the client library will immediately retry it once" - A6
-        return None if self.had_reached else TransparentRetries(self.count + 1, True)
-
-
-NO_RETRIES: Final = TransparentRetries()
 
 
 class RetryThrottle:

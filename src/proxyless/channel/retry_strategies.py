@@ -24,8 +24,8 @@ from proxyless.runtime import IDLE_TIMER, Clock, Random, Timer
 if TYPE_CHECKING:
     from proxyless.base import Metadata, StatusCode
     from proxyless.channel.attempt import Strategy
-    from proxyless.channel.retry import TransparentRetries
     from proxyless.channel.service_config import HedgingPolicy, MethodConfig, RetryPolicy
+    from proxyless.channel.transparent_retries import TransparentRetries
     from proxyless.wire import StreamEnd
 
 _NO_CODES: Final[frozenset[StatusCode]] = frozenset()

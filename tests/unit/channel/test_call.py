@@ -10,7 +10,7 @@ import pytest
 
 from proxyless.base import OK, Metadata, State, Status, StatusCode
 from proxyless.channel.credentials import CombinedCredentials, OnMetadata
-from proxyless.channel.retry import TRANSPARENT_RETRIES_MAX
+from proxyless.channel.transparent_retries import TRANSPARENT_RETRIES_MAX
 from proxyless.lb import QUEUE, Complete, Drop, Fail, HeadTracker, Picker, PickInfo, PickResult
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.wire import StreamEnd

@@ -7,11 +7,9 @@ from math import inf
 import pytest
 
 from proxyless.base import EMPTY_METADATA, OK, Metadata, Status, StatusCode
+from proxyless.channel.options import KEPT_BYTES_MAX
 from proxyless.channel.retry import (
-    KEPT_BYTES_MAX,
     NO_MORE,
-    NO_RETRIES,
-    TRANSPARENT_RETRIES_MAX,
     AttemptEnd,
     Await,
     GiveUp,
@@ -22,7 +20,6 @@ from proxyless.channel.retry import (
     RetryThrottle,
     Send,
     SendAt,
-    TransparentRetries,
     choose_hedge,
     choose_retry,
     parse_pushback,
@@ -32,6 +29,11 @@ from proxyless.channel.service_config import (
     RetryPolicy,
     RetryThrottling,
     ServiceConfig,
+)
+from proxyless.channel.transparent_retries import (
+    NO_RETRIES,
+    TRANSPARENT_RETRIES_MAX,
+    TransparentRetries,
 )
 from proxyless.runtime import seeded_random
 
