@@ -29,10 +29,13 @@ XDS_MODULES = {"proxyless.xds", "proxyless.xds.filters", "proxyless.xds.filters.
 # Modules that an asyncio client of a plain mesh does not use.
 UNUSED = (
     "proxyless.channel.measured_call",
+    "proxyless.channel.retry",
+    "proxyless.channel.retry_strategies",
     "proxyless.channel.subchannel_metrics",
     "proxyless.cli",
     "proxyless.controlplane",
     "proxyless.demo",
+    "proxyless.front.aio.interceptors",
     "proxyless.front.aio.session",
     "proxyless.front.sync.background",
     "proxyless.front.sync.channel",
@@ -70,6 +73,7 @@ UNUSED = (
 # Other modules that are large or slow to load, and that asyncio and grpcio do not import.
 HEAVY = (
     "decimal",
+    "fnmatch",
     "google.protobuf.descriptor_pb2",
     "google.protobuf.descriptor_pool",
     "google.protobuf.internal.python_message",
@@ -78,11 +82,13 @@ HEAVY = (
     "hashlib",
     "importlib.metadata",
     "importlib.resources",
+    "ipaddress",
     "pathlib",
     "re2",
     "rich",
     "shutil",
     "tempfile",
+    "urllib.parse",
     "xxhash",
     "yaml",
 )

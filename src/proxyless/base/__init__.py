@@ -13,6 +13,7 @@ validation    ValidationErrors: errors of an input, by field path
 trace         named events for logs, explain, checkers and tests
 frozen        decorator of immutable value classes
 lazy_exports  names of a package that are imported when they are first used
+percent       percent-encoding of text and bytes
 environment   flags of the process environment
 durations     parser of times in files for people
 json_fields   reader of JSON objects: typed fields, errors by field path

@@ -5,7 +5,6 @@ Specs: A61 (an endpoint has several addresses), A56 and RR-01 (endpoint identity
 An address is a literal, never a name that has to be resolved.
 """
 
-from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Literal
 
 from proxyless.base.attributes import EMPTY, Attributes
@@ -112,6 +111,8 @@ def _canonical_ip(host: str) -> str:
     if len(octets) == 4 and _OCTETS.issuperset(octets):  # noqa: PLR2004
         # Canonical already. A tenth of the time, and there may be thousands of endpoints.
         return host
+    from ipaddress import AddressValueError, IPv4Address, IPv6Address  # noqa: PLC0415 - seldom
+
     try:
         if ":" not in host:
             return str(IPv4Address(host))

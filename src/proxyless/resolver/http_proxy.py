@@ -18,9 +18,7 @@ import re
 from base64 import b64encode
 from dataclasses import field, replace
 from functools import partial
-from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Final, TypeAlias
-from urllib.parse import unquote_to_bytes
 
 from proxyless.base import (
     EMPTY_ATTRIBUTES,
@@ -32,6 +30,7 @@ from proxyless.base import (
     Status,
 )
 from proxyless.base.frozen import frozen
+from proxyless.base.percent import unquote_to_bytes
 from proxyless.resolver.dns import DnsFactory
 from proxyless.resolver.target import Target, naming_target, parse_host_port
 
@@ -92,7 +91,7 @@ def parse_proxy_uri(text: str) -> ProxyServer:
     authorization = ""
     if user_info:
         # RFC 7617; as in grpcio, a user without a password is sent without a colon.
-        authorization = f"Basic {b64encode(unquote_to_bytes(user_info)).decode('ascii')}"
+        authorization = f"Basic {b64encode(unquote_to_bytes(user_info.encode())).decode('ascii')}"
     return ProxyServer(host, port, authorization)
 
 
@@ -140,6 +139,8 @@ def _matches(host: str, entry: str) -> bool:
     address, slash, bits = entry.partition("/")
     if not slash or not _PREFIX_LENGTH(bits):
         return False
+    from ipaddress import ip_address, ip_network  # noqa: PLC0415 - seldom used
+
     try:
         longest = ip_address(address).max_prefixlen
         block = ip_network((address, min(int(bits), longest)), strict=False)

@@ -6,12 +6,11 @@ Specs: gRPC Name Resolution ("Name Syntax"), RFC 3986. Names are not validated h
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from ipaddress import AddressValueError, IPv6Address
 from typing import Final
-from urllib.parse import quote, unquote
 
 from proxyless.base.endpoint import PORT_MAX
 from proxyless.base.frozen import frozen
+from proxyless.base.percent import quote, unquote
 
 # "If not specified, 443 is used" - gRPC Name Resolution
 DEFAULT_PORT: Final = 443
@@ -92,7 +91,7 @@ def _split_target(scheme: str, rest: str, text: str) -> Target:
         wanted = f"{scheme}:///{authority}" if authority else f"{scheme}:///name"
         raise ValueError(f"target {text!r} has no name to resolve: wanted {wanted}")
     try:
-        return Target(scheme, unquote(authority, errors="strict"), unquote(path, errors="strict"))
+        return Target(scheme, unquote(authority), unquote(path))
     except UnicodeDecodeError:
         raise ValueError(f"target {text!r} is not valid: wanted UTF-8 percent-encoded") from None
 
@@ -150,6 +149,8 @@ def _split_port(text: str) -> tuple[str, str]:
 
 
 def _check_ipv6(host: str, text: str) -> None:
+    from ipaddress import AddressValueError, IPv6Address  # noqa: PLC0415 - seldom used
+
     try:
         IPv6Address(host)
     except AddressValueError:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import sys
 from enum import Enum
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final, TextIO
 
 from proxyless.base import Trace, one_line, quote
@@ -271,6 +270,8 @@ def choose_tracers(tracers: Iterable[str]) -> tuple[set[str], list[str]]:
 
     The order matters: `all,-xds_client` is all but one, `-xds_client,all` is all.
     """
+    from fnmatch import fnmatchcase  # noqa: PLC0415 - only with GRPC_TRACE
+
     chosen: set[str] = set()
     unknown: list[str] = []
     for text in tracers:
@@ -288,6 +289,8 @@ def choose_tracers(tracers: Iterable[str]) -> tuple[set[str], list[str]]:
 
 
 def _is_known(pattern: str) -> bool:
+    from fnmatch import fnmatchcase  # noqa: PLC0415 - only with GRPC_TRACE
+
     # Debug builds have many tracers of reference counts.
     return any(fnmatchcase(name, pattern) for name in _IGNORED_TRACERS) or "refcount" in pattern
 

@@ -10,7 +10,6 @@ import asyncio
 import os
 import ssl
 from dataclasses import replace
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from proxyless.base import OK, Address, HttpProxy, Status, StatusCode, UnixAddress, one_line
@@ -190,6 +189,8 @@ def _is_local(address: Address, proxy: HttpProxy | None) -> bool:
         # If the proxy resolves the name, the address of the peer is not known here.
         is_proxy_local = proxy.address is not None and _is_local(proxy.address, None)
         return is_proxy_local and proxy.target is None and _is_local(address, None)
+    from ipaddress import ip_address  # noqa: PLC0415 - only with local credentials
+
     return isinstance(address, UnixAddress) or ip_address(address.host).is_loopback
 
 

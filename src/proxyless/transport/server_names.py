@@ -5,7 +5,6 @@ Specs: RFC 6125 and A29 (wildcards), A81 (the authority of an RPC).
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -41,6 +40,8 @@ def match_dns_name(name: str, host: str) -> bool:
 
 def match_host(certificate: PeerCertificate, host: str) -> bool:
     """Whether an alternative name of the certificate matches this host name or IP address."""
+    from ipaddress import ip_address  # noqa: PLC0415 - only with TLS
+
     try:
         address = ip_address(host)
     except ValueError:
@@ -49,6 +50,8 @@ def match_host(certificate: PeerCertificate, host: str) -> bool:
 
 
 def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
+    from ipaddress import ip_address  # noqa: PLC0415 - only with TLS
+
     try:
         return ip_address(text.strip())
     except ValueError:

@@ -5,10 +5,10 @@ Specs: gRPC over HTTP/2 ("HTTP2 Transport Mapping", "Errors"), "HTTP to gRPC Sta
 
 from dataclasses import field
 from typing import Final
-from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from proxyless.base.frozen import frozen
 from proxyless.base.metadata import EMPTY, Metadata
+from proxyless.base.percent import quote_from_bytes, unquote_to_bytes
 from proxyless.base.status import OK, Status, StatusCode
 from proxyless.wire.errors import ErrorCode, name_error_code
 

@@ -7,10 +7,10 @@ A name is old-style, any text that belongs to no authority, or new-style:
 """
 
 from typing import Final, NamedTuple
-from urllib.parse import quote, unquote
 
 from proxyless.base import Status, StatusCode
 from proxyless.base.frozen import frozen
+from proxyless.base.percent import quote, unquote
 from proxyless.resolver.target import encode_authority
 from proxyless.xds.bootstrap import Bootstrap, ServerConfig
 from proxyless.xds.bootstrap.bootstrap import LISTENER_TYPE
@@ -71,7 +71,7 @@ def parse_resource_name(text: str, resource_type: str) -> ResourceName | Status:
         return _reject(text, f"has no id: wanted {_XDSTP_PREFIX}{authority}/{resource_type}/id")
     try:
         params = _parse_params(query)
-        return ResourceName(_decode(authority), resource_type, _decode(resource_id), params)
+        return ResourceName(unquote(authority), resource_type, unquote(resource_id), params)
     except UnicodeDecodeError:
         return _reject(text, "wanted UTF-8 percent-encoded")
 
@@ -150,11 +150,7 @@ def _unknown_authority(bootstrap: Bootstrap, authority: str) -> Status:
 def _parse_params(query: str) -> tuple[tuple[str, str], ...]:
     """Parse and sort the params. The last value of a repeated key counts."""
     pairs = (param.partition("=") for param in query.split("&") if param)
-    return tuple(sorted({_decode(key): _decode(value) for key, _, value in pairs}.items()))
-
-
-def _decode(text: str) -> str:
-    return unquote(text, errors="strict")
+    return tuple(sorted({unquote(key): unquote(value) for key, _, value in pairs}.items()))
 
 
 def _encode(text: str) -> str:
