@@ -78,7 +78,7 @@ def _declare(
     # A slot has no default, so `__init__` sets it.
     defaults = {name: namespace.pop(name) for name in names if name in namespace}
     namespace["__qualname__"] = cls.__qualname__
-    namespace["__slots__"] = tuple(name for name in names if not _has_slot(cls.__bases__, name))
+    namespace["__slots__"] = _new_slots(cls.__bases__, names)
     namespace["__frozen__"] = _Declaration(
         names, defaults, is_keyword_only=is_keyword_only, is_frozen=is_frozen
     )
@@ -99,7 +99,17 @@ def _declare(
 def _is_class_variable(kind: object) -> bool:
     if isinstance(kind, str):
         return kind.startswith(("ClassVar", "typing.ClassVar"))
+    if isinstance(kind, type):
+        # A class has no `__origin__`; an attribute that a class lacks is slow to look up.
+        return False
     return kind is ClassVar or getattr(kind, "__origin__", None) is ClassVar
+
+
+def _new_slots(bases: tuple[type, ...], names: list[str]) -> tuple[str, ...]:
+    """The names without a slot in a base class."""
+    if bases == (object,):
+        return tuple(names)
+    return tuple(name for name in names if not _has_slot(bases, name))
 
 
 def _has_slot(bases: tuple[type, ...], name: str) -> bool:
@@ -109,7 +119,10 @@ def _has_slot(bases: tuple[type, ...], name: str) -> bool:
 class _Declaration:
     """Fields that a class adds to those of its bases, and what is derived from them later."""
 
-    __slots__ = ("calls", "defaults", "is_frozen", "is_keyword_only", "names", "specs")
+    __slots__ = (
+        "calls", "defaults", "has_post_init", "is_frozen", "is_keyword_only", "names", "positional",
+        "specs",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -124,8 +137,10 @@ class _Declaration:
         self.defaults = defaults
         self.is_keyword_only = is_keyword_only
         self.is_frozen = is_frozen
-        # All fields, once they are needed.
+        # All fields, once they are needed, and what the first calls of `__init__` use.
         self.specs: tuple[_FieldSpec, ...] | None = None
+        self.positional: list[str] = []
+        self.has_post_init = False
         # Calls of each method until it is generated.
         self.calls: dict[str, int] = {}
 
@@ -170,12 +185,16 @@ def _specs(cls: Any) -> tuple[_FieldSpec, ...]:  # noqa: ANN401
             if (declared := base.__dict__.get("__frozen__")) is not None
             for name in declared.names
         }
+        declaration.positional = [name for name, spec in by_name.items() if spec.is_positional]
+        declaration.has_post_init = hasattr(cls, "__post_init__")
         declaration.specs = tuple(by_name.values())
     return declaration.specs
 
 
 def _class_with(cls: Any, name: str, value: object) -> Any:  # noqa: ANN401
     """The first class in the resolution order that has this attribute itself."""
+    if cls.__dict__.get(name) is value:
+        return cls
     return next(each for each in cls.__mro__ if each.__dict__.get(name) is value)
 
 
@@ -197,8 +216,8 @@ def _set_fields(
 ) -> bool:
     """Do what a generated `__init__` does; false for wrong arguments."""
     specs = _specs(cls)
-    positional = [each.name for each in specs if each.is_positional]
-    given = dict(zip(positional, args, strict=False)) | kwargs
+    declaration: _Declaration = cls.__frozen__
+    given = dict(zip(declaration.positional, args, strict=False)) | kwargs
     if len(given) < len(args) + len(kwargs):
         return False
     for each in specs:
@@ -212,7 +231,7 @@ def _set_fields(
             return False
     if given:
         return False
-    if hasattr(cls, "__post_init__"):
+    if declaration.has_post_init:
         self.__post_init__()
     return True
 
