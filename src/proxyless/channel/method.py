@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.base.frozen import frozen, mutable
 from proxyless.lb.api import PickInfo
-from proxyless.metrics import CallRecorder
 from proxyless.resolver.target import encode_authority
 from proxyless.wire import RequestEncoder
 
 if TYPE_CHECKING:
     from proxyless.channel.options import ChannelOptions
     from proxyless.channel.service_config import MethodConfig
+    from proxyless.metrics import CallRecorder
     from proxyless.metrics.tracers import MethodTracing
 
 # Encoders of a method for other authorities: one per endpoint. Past this the cache is cleared.
@@ -75,7 +75,11 @@ def make_method(
     """`is_registered`: the method comes from generated code."""
     encoder = _make_encoder(path, authority, options)
     metrics = options.metrics
-    recorder = CallRecorder(metrics, path, is_registered=is_registered) if metrics.active else None
+    recorder = None
+    if metrics.active:
+        from proxyless.metrics import CallRecorder  # noqa: PLC0415 - few channels use it
+
+        recorder = CallRecorder(metrics, path, is_registered=is_registered)
     limits = MessageLimits(options.send_bytes_max)
     method = Method(path, encoder, options, limits, PickInfo(path), recorder)
     if metrics.is_traced:

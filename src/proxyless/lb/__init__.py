@@ -20,6 +20,9 @@ reentrancy       `Hold`: defers a policy's report while it calls its children
 The channel implements `Helper` and `Subchannel`; policies have no access to it (ADR 0001).
 """
 
+from typing import TYPE_CHECKING
+
+from proxyless.base.lazy_exports import lazy_exports
 from proxyless.lb.api import (
     QUEUE,
     CallEnd,
@@ -50,8 +53,13 @@ from proxyless.lb.delegating import DelegatingPolicy
 from proxyless.lb.description import LbNode
 from proxyless.lb.graceful_switch import GracefulSwitchPolicy
 from proxyless.lb.hierarchy import with_path
-from proxyless.lb.orca import LoadReport
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker, IdlePicker, QueuePicker, SubchannelPicker
+
+if TYPE_CHECKING:
+    from proxyless.lb.orca import LoadReport
+else:
+    # Used by channels whose backends report their load.
+    __getattr__ = lazy_exports(__name__, {"LoadReport": "orca"})
 
 __all__ = [
     "ENDPOINT_WEIGHT",

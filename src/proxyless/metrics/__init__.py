@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from proxyless.base.lazy_exports import lazy_exports
 from proxyless.metrics.api import Cancel, Instrument, Kind, Observe, Report, StatsPlugin
-from proxyless.metrics.calls import CallRecorder
 from proxyless.metrics.plugins import (
     NO_METRICS,
     Metrics,
@@ -28,8 +27,10 @@ from proxyless.metrics.plugins import (
 
 if TYPE_CHECKING:
     from proxyless.metrics.call_labels import custom_label
+    from proxyless.metrics.calls import CallRecorder
 else:
-    __getattr__ = lazy_exports(__name__, {"custom_label": "call_labels"})
+    # Used by channels with a stats plugin.
+    __getattr__ = lazy_exports(__name__, {"CallRecorder": "calls", "custom_label": "call_labels"})
 
 __all__ = [
     "NO_METRICS",

@@ -12,6 +12,9 @@ unresolvable  factory and registry for targets that cannot be resolved
 The resolver for the scheme `xds` is in `xds.resolver`. No resolver has access to the channel.
 """
 
+from typing import TYPE_CHECKING
+
+from proxyless.base.lazy_exports import lazy_exports
 from proxyless.resolver.api import (
     Resolver,
     ResolverContext,
@@ -21,7 +24,6 @@ from proxyless.resolver.api import (
 )
 from proxyless.resolver.dns import DnsFactory
 from proxyless.resolver.http_proxy import ProxiedFactory, parse_proxy_uri
-from proxyless.resolver.polling import PollingResolver
 from proxyless.resolver.registry import DeferredResolverFactory, ResolverRegistry
 from proxyless.resolver.static import (
     STATIC_FACTORIES,
@@ -29,6 +31,12 @@ from proxyless.resolver.static import (
     StaticResolver,
 )
 from proxyless.resolver.target import Target, encode_authority, parse_host_port, parse_target
+
+if TYPE_CHECKING:
+    from proxyless.resolver.polling import PollingResolver
+else:
+    # Used by applications that have a resolver of their own.
+    __getattr__ = lazy_exports(__name__, {"PollingResolver": "polling"})
 
 __all__ = [
     "STATIC_FACTORIES",

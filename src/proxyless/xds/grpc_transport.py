@@ -24,7 +24,6 @@ from proxyless.wire import Limits
 from proxyless.wire.messages import Unpacking
 from proxyless.xds.bootstrap import INSECURE
 from proxyless.xds.client.retried_stream import CONTROL_PLANE_BACKOFF
-from proxyless.xds.security.server_credentials import GoogleTokens, TokenFile, read_tls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,11 +150,17 @@ def make_options(
 
 
 def _call_credentials(server: ServerConfig, *, is_private: bool) -> CallCredentials | None:
-    parts: list[CallCredentials] = [TokenFile(each.jwt_token_file) for each in server.call_creds]
-    if server.channel_creds.type == "google_default":
-        parts.append(GoogleTokens())
-    if not parts:
+    has_google_tokens = server.channel_creds.type == "google_default"
+    if not server.call_creds and not has_google_tokens:
         return None
+    from proxyless.xds.security.server_credentials import (  # noqa: PLC0415 - seldom used
+        GoogleTokens,
+        TokenFile,
+    )
+
+    parts: list[CallCredentials] = [TokenFile(each.jwt_token_file) for each in server.call_creds]
+    if has_google_tokens:
+        parts.append(GoogleTokens())
     return CombinedCredentials(tuple(parts)) if is_private else RefusedCredentials()
 
 
@@ -220,7 +225,7 @@ class GrpcTransport:
 
     def _refresh_channel(self) -> Status:
         """Make a channel if there is none, or if the certificates have changed."""
-        found = read_tls(self._server.channel_creds)
+        found = self._read_tls()
         if isinstance(found, Status):
             # A channel with the certificates read before is kept.
             return found
@@ -234,6 +239,13 @@ class GrpcTransport:
             if previous is not None:
                 previous.close(_RENEWED)
         return Status(StatusCode.OK)
+
+    def _read_tls(self) -> ClientTls | Status | None:
+        if self._server.channel_creds.type == INSECURE:
+            return None
+        from proxyless.xds.security.server_credentials import read_tls  # noqa: PLC0415 - only TLS
+
+        return read_tls(self._server.channel_creds)
 
     def _on_state(self, state: State) -> None:
         if state is State.TRANSIENT_FAILURE and not self._is_closed:

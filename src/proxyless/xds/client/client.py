@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from proxyless.xds.client.config_file import SavedResource
     from proxyless.xds.client.last_good import LastGood
     from proxyless.xds.client.load_counters import ClusterLoad
+    from proxyless.xds.client.lrs import LoadReporting
     from proxyless.xds.client.retried_stream import Tools
 
 T = TypeVar("T")
@@ -81,10 +82,8 @@ class XdsClient:
         # Shared by the clients of one loop.
         self._slices = slices or SliceQueue(tools.clock)
         self._transports = Transports(transports, self._queue)
-        # The import is that of the first client.
-        from proxyless.xds.client.lrs import LoadReporting  # noqa: PLC0415
-
-        self._loads = LoadReporting(bootstrap.node, self._transports, tools)
+        # None until load is counted for a server.
+        self._loads: LoadReporting | None = None
         # Authorities with watched resources, and the number of these.
         self._authorities: dict[str | None, AuthorityServers[Connection]] = {}
         self._resources = 0
@@ -127,6 +126,10 @@ class XdsClient:
         """Load counter of a cluster for reports to this server, to be released."""
         if self._is_closed:
             raise ValueError(f"xds client is closed: load of {cluster!r} cannot be reported")
+        if self._loads is None:
+            from proxyless.xds.client.lrs import LoadReporting  # noqa: PLC0415 - seldom used
+
+            self._loads = LoadReporting(self.bootstrap.node, self._transports, self._tools)
         return self._loads.acquire(server, cluster, eds_service)
 
     def dump(self) -> list[ResourceDump]:
@@ -144,7 +147,8 @@ class XdsClient:
         if self._last_good is not None:
             self._last_good.close()
         self._queue.close()
-        self._loads.close()
+        if self._loads is not None:
+            self._loads.close()
         for connection in list(self._connections.values()):
             self._disconnect(connection)
         self._authorities.clear()

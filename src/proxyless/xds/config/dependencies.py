@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from proxyless.base import Status, StatusCode, quote
 from proxyless.xds.client.api import NoAnswer
-from proxyless.xds.config.endpoint_join import join_collections
 from proxyless.xds.config.plan import (
     MISSING,
     ConfigError,
@@ -277,6 +276,8 @@ class _Resolution:
         errors: Mapping[str, Status] = {}
         if state.resource is not None and state.resource.collections:
             self.plan.collections |= dict.fromkeys(state.resource.collections)
+            from proxyless.xds.config.endpoint_join import join_collections  # noqa: PLC0415
+
             found = join_collections(self._states, state.resource)
             if found.missing:
                 return Missing(found.missing, name)

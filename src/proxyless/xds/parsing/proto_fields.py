@@ -16,7 +16,6 @@ from proxyless.base.frozen import frozen
 from proxyless.protos import Proto, message_class
 from proxyless.xds.parsing.limits import PART_WORK_MAX, REGEX_WORK_MAX
 from proxyless.xds.resources.matcher import Fraction
-from proxyless.xds.resources.regex import compile_regex, count_instructions, is_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence, Sized
@@ -121,6 +120,12 @@ def parse_fraction(percent: Proto, errors: ValidationErrors) -> Fraction:
 
 def check_regex(source: str, errors: ValidationErrors) -> None:
     """Add an error unless RE2 accepts the source."""
+    from proxyless.xds.resources.regex import (  # noqa: PLC0415 - few meshes have any
+        compile_regex,
+        count_instructions,
+        is_compiled,
+    )
+
     was_compiled = is_compiled(source)
     if not was_compiled and not _may_compile(errors):
         return

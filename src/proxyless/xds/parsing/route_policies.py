@@ -14,7 +14,6 @@ from proxyless.xds.parsing.proto_fields import (
     read_duration_s,
     read_uint32,
 )
-from proxyless.xds.resources.regex import compile_rewrite
 from proxyless.xds.resources.route import HashPolicy, MirrorPolicy, RetryOnPolicy
 
 if TYPE_CHECKING:
@@ -130,6 +129,8 @@ def _parse_rewrite(rewrite: Proto, errors: ValidationErrors) -> tuple[str, str]:
     with errors.field("pattern"), errors.field("regex"):
         check_regex(source, errors)
     if errors.count == errors_before:
+        from proxyless.xds.resources.regex import compile_rewrite  # noqa: PLC0415 - few have any
+
         try:
             compile_rewrite(source, substitution)
         except ValueError as error:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, assert_never
 
 from proxyless.xds.resources.matcher import PresentMatcher, RangeMatcher, StringMatcher
-from proxyless.xds.resources.regex import compile_regex
 
 if TYPE_CHECKING:
     from proxyless.base import Metadata
@@ -30,6 +29,8 @@ _COMPARISONS: Final[dict[str, Callable[[str, str], bool]]] = {
 
 def compile_string(matcher: StringMatcher) -> TextTest:
     if matcher.kind == "regex":
+        from proxyless.xds.resources.regex import compile_regex  # noqa: PLC0415 - few have any
+
         regex = compile_regex(matcher.value)
         return lambda text: regex.fullmatch(text) is not None
     compare = _COMPARISONS[matcher.kind]

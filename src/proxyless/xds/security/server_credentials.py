@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import Metadata, Status, StatusCode, one_line
-from proxyless.xds.bootstrap import INSECURE
 
 if TYPE_CHECKING:
     from proxyless.channel.credentials import OnMetadata
@@ -25,10 +24,8 @@ FILE_BYTES_MAX: Final = 1 << 20
 _SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
 
 
-def read_tls(creds: ChannelCreds) -> ClientTls | Status | None:
-    """TLS with the current certificates; None for a connection without TLS."""
-    if creds.type == INSECURE:
-        return None
+def read_tls(creds: ChannelCreds) -> ClientTls | Status:
+    """TLS with the current certificates."""
     from proxyless.transport.tls import ClientTls  # noqa: PLC0415 - only with TLS
 
     config = creds.config

@@ -33,8 +33,7 @@ def request_metadata(credentials: CallCredentials) -> Metadata | Status:
     return result
 
 
-def test_tls_is_none_when_the_credentials_are_insecure() -> None:
-    assert read_tls(ChannelCreds("insecure")) is None
+def test_tls_has_the_default_roots_without_files() -> None:
     assert read_tls(ChannelCreds("tls")) == ClientTls()
     assert read_tls(ChannelCreds("tls", TlsConfig())) == ClientTls()
 

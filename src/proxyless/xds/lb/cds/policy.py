@@ -33,7 +33,6 @@ from proxyless.xds.lb.cds.priority_children import (
     assign_numbers,
     child_name,
 )
-from proxyless.xds.lb.pick_labels import ServicePicker
 from proxyless.xds.resources import AggregateCluster, EdsCluster, EndpointResource
 
 if TYPE_CHECKING:
@@ -380,6 +379,8 @@ class CdsPolicy(ForwardingHelper):
             LOGGER.info("%s: READY again", name_cluster(cluster))
         self._is_failing = state is State.TRANSIENT_FAILURE
         if self.context.metrics.active and not _is_aggregate(entry):
+            from proxyless.xds.lb.pick_labels import ServicePicker  # noqa: PLC0415 - few channels
+
             picker = ServicePicker(picker, cluster)
         self._helper.update_state(state, picker)
 

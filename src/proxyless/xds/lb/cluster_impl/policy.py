@@ -37,8 +37,6 @@ from proxyless.xds.config.attributes import HOSTNAME, LOCALITY, XDS_CLIENT, XDS_
 from proxyless.xds.error_texts import name_cluster, with_node
 from proxyless.xds.filters.attributes import AUTO_HOST_REWRITE
 from proxyless.xds.lb.cluster_impl.call_counters import PROCESS_COUNTERS, ClusterTracker
-from proxyless.xds.lb.cluster_impl.metric_propagation import MetricsTracker
-from proxyless.xds.lb.pick_labels import LocalityPicker
 from proxyless.xds.resources import EdsCluster
 from proxyless.xds.security.cluster_tls import UPSTREAM_TLS, ClusterTls, cluster_tls
 
@@ -385,6 +383,10 @@ class ClusterImplPolicy(ForwardingHelper):
         propagation = self._load_target[-1]
         if propagation is None:
             return ClusterTracker(counter, load)
+        from proxyless.xds.lb.cluster_impl.metric_propagation import (  # noqa: PLC0415 - seldom
+            MetricsTracker,
+        )
+
         return MetricsTracker(counter, load, propagation)
 
     # Called by the child and its subchannels.
@@ -422,9 +424,13 @@ class ClusterImplPolicy(ForwardingHelper):
 
     def _report(self) -> None:
         assert self._limit is not None, "children report only after the first update"
-        is_measured, drops = self._helper.context.metrics.active, self._drops
+        drops, inner = self._drops, self._picker
+        if self._helper.context.metrics.active:
+            from proxyless.xds.lb.pick_labels import LocalityPicker  # noqa: PLC0415 - few channels
+
+            inner = LocalityPicker(inner)
         picker = ClusterImplPicker(
-            LocalityPicker(self._picker) if is_measured else self._picker,
+            inner,
             drop_results(self._limit.cluster, drops, self._limit.node_id) if drops else (),
             self._limit,
             self._choose_on_drop(),
