@@ -27,10 +27,11 @@ DEPTH_MAX: Final = 30
 DURATION_MAX_S: Final = 315_576_000_000
 UINT32_MAX: Final = 2**32 - 1
 
-_SECONDS: Final = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?s").fullmatch
+# Compiled when they are first used.
+_SECONDS: Final = r"([0-9]{1,12})(?:\.([0-9]{1,9}))?s"
 # Enough digits for 64 bits; the range of a field is checked by its kind.
-_INTEGER: Final = re.compile(r"-?[0-9]{1,20}").fullmatch
-_NUMBER: Final = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][-+]?[0-9]{1,3})?").fullmatch
+_INTEGER: Final = r"-?[0-9]{1,20}"
+_NUMBER: Final = r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][-+]?[0-9]{1,3})?"
 
 # ---------------------------------------------------------------------------------------------
 # Values
@@ -68,7 +69,7 @@ def to_integer(value: object) -> int | None:
             return value
         case float() if value.is_integer():
             return int(value)
-        case str() if _INTEGER(value):
+        case str() if re.fullmatch(_INTEGER, value):
             return int(value)
         case _:
             return None
@@ -76,7 +77,7 @@ def to_integer(value: object) -> int | None:
 
 def to_number(value: object) -> float | None:
     """The finite number of a number or numeric string; None for other values."""
-    if isinstance(value, str) and _NUMBER(value):
+    if isinstance(value, str) and re.fullmatch(_NUMBER, value):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -85,7 +86,7 @@ def to_number(value: object) -> float | None:
 
 def to_seconds(value: object) -> float | None:
     """The seconds of a duration that is not negative; None for other values."""
-    parts = _SECONDS(value) if isinstance(value, str) else None
+    parts = re.fullmatch(_SECONDS, value) if isinstance(value, str) else None
     if parts is None or int(parts[1]) > DURATION_MAX_S:
         return None
     return int(parts[1]) + int((parts[2] or "").ljust(9, "0")) / 1e9

@@ -55,8 +55,9 @@ PROXY_VARIABLES: Final = ("grpc_proxy", "https_proxy", "http_proxy")
 EXCEPTION_VARIABLES: Final = ("no_grpc_proxy", "no_proxy")
 
 _WANTED: Final = "wanted http://host:port or http://user:password@host:port"
-_PREFIX_LENGTH: Final = re.compile(r"[0-9]{1,9}").fullmatch
-_URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://([^/?#]*)([/?#].*)?", re.DOTALL).fullmatch
+# Compiled when they are first used.
+_PREFIX_LENGTH: Final = r"[0-9]{1,9}"
+_URI: Final = r"([A-Za-z][A-Za-z0-9+.\-]*)://([^/?#]*)([/?#].*)?"
 
 
 @frozen
@@ -74,7 +75,7 @@ class ProxyServer:
 
 def parse_proxy_uri(text: str) -> ProxyServer:
     """The proxy of a URI, or ValueError without the URI."""
-    uri = _URI(text)
+    uri = re.fullmatch(_URI, text, re.DOTALL)
     if uri is None:
         raise ValueError(f"is not a URI of a proxy: {_WANTED}")
     if uri[1] != "http":
@@ -137,7 +138,7 @@ def _matches(host: str, entry: str) -> bool:
     if domain and (name == domain or name.endswith(f".{domain}")):
         return True
     address, slash, bits = entry.partition("/")
-    if not slash or not _PREFIX_LENGTH(bits):
+    if not slash or not re.fullmatch(_PREFIX_LENGTH, bits):
         return False
     from ipaddress import ip_address, ip_network  # noqa: PLC0415 - seldom used
 
