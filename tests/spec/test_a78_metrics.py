@@ -28,7 +28,7 @@ from proxyless.metrics.instruments import (
 )
 from proxyless.xds.bootstrap import IGNORE_RESOURCE_DELETION, Bootstrap, Node
 from proxyless.xds.client import XdsClients
-from proxyless.xds.client.metrics import SHARED_TARGET
+from proxyless.xds.client.pool import SHARED_TARGET
 from tests.worlds.endpoint_weights import NO_BLACKOUT, WeightedWorld
 from tests.worlds.meshes import MeshWorld
 from tests.worlds.policies import CONNECTING, READY, PolicyWorld

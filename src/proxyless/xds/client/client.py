@@ -28,7 +28,6 @@ from proxyless.xds.client.api import (
 from proxyless.xds.client.authorities import AuthorityServers, canonicalize_name
 from proxyless.xds.client.cache import Entry
 from proxyless.xds.client.connection import Connection
-from proxyless.xds.client.metrics import ClientMetrics
 from proxyless.xds.client.notifications import (
     LOGGER,
     Notification,
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from proxyless.xds.client.last_good import LastGood
     from proxyless.xds.client.load_counters import ClusterLoad
     from proxyless.xds.client.lrs import LoadReporting
+    from proxyless.xds.client.metrics import ClientMetrics
     from proxyless.xds.client.retried_stream import Tools
 
 T = TypeVar("T")
@@ -94,11 +94,16 @@ class XdsClient:
         self._unflushed: dict[Connection, None] = {}
         self._is_flush_queued = False
         self._is_closed = False
-        self._metrics = ClientMetrics(metrics, self)
+        self._metrics = self._measure(metrics) if metrics.active else None
         # None unless the bootstrap has a config cache.
         self._last_good = last_good
         if last_good is not None:
             last_good.start(self)
+
+    def _measure(self, metrics: Metrics) -> ClientMetrics:
+        from proxyless.xds.client.metrics import ClientMetrics  # noqa: PLC0415 - few clients
+
+        return ClientMetrics(metrics, self)
 
     # Called by users
 
@@ -143,7 +148,8 @@ class XdsClient:
     def close(self) -> None:
         """Close all connections; no watcher is called any more. Idempotent."""
         self._is_closed = True
-        self._metrics.close()
+        if self._metrics is not None:
+            self._metrics.close()
         if self._last_good is not None:
             self._last_good.close()
         self._queue.close()
@@ -324,7 +330,8 @@ class XdsClient:
                     authority.note_answer(entry)
 
     def on_failure(self, connection: Connection) -> None:
-        self._metrics.on_server_failure(connection.server.uri)
+        if self._metrics is not None:
+            self._metrics.on_server_failure(connection.server.uri)
 
     def on_unreachable(self, connection: Connection) -> None:
         for authority in list(connection.authorities.values()):
@@ -340,7 +347,8 @@ class XdsClient:
     def apply(self, connection: Connection, outcome: Outcome) -> None:
         """Update all entries; their watchers are called in the next turn."""
         uri, version = connection.server.uri, outcome.version
-        self._metrics.on_response(uri, outcome.type_url, outcome.valid, outcome.invalid)
+        if self._metrics is not None:
+            self._metrics.on_response(uri, outcome.type_url, outcome.valid, outcome.invalid)
         # Only incremental responses have versions of single resources.
         versions = outcome.versions
         for entry in outcome.unchanged:

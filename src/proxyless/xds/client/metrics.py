@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from proxyless.metrics import Cancel, Metrics, Report
     from proxyless.xds.client.cache import Entry
 
-# Target label of a client that several targets share; A78 has no such clients.
-SHARED_TARGET: Final = "#shared"
 # "The value will be "#old" for old-style non-xdstp resource names" - A78
 OLD_STYLE: Final = "#old"
 

@@ -10,13 +10,12 @@ are files. How to choose otherwise: docs/howto/one-ads-stream.md.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from proxyless.metrics import NO_METRICS, Metrics
 from proxyless.xds.bootstrap.bootstrap import FILE_SCHEME
 from proxyless.xds.client.api import XdsClientOptions
 from proxyless.xds.client.client import XdsClient
-from proxyless.xds.client.metrics import SHARED_TARGET
 from proxyless.xds.client.slices import SliceQueue
 
 if TYPE_CHECKING:
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
     from proxyless.xds.client.last_good import LastGood
     from proxyless.xds.client.retried_stream import Tools
     from proxyless.xds.client.transport import TransportFactory
+
+# Target label of a client that several targets share; A78 has no such clients.
+SHARED_TARGET: Final = "#shared"
 
 # Bootstrap; target, "" for a shared client; the users' own registries of policies and filters.
 _Scope: TypeAlias = "tuple[Bootstrap, str, Hashable]"

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from proxyless.base import OK, Endpoint, Locality, Status, StatusCode
 from proxyless.base.frozen import frozen
 from proxyless.metrics import NO_METRICS, Metrics
-from proxyless.metrics.instruments import XDS_HELD_CONFIGS
 from proxyless.resolver import ResolverResult, Target
 from proxyless.runtime import Soon
 from proxyless.xds.config.dependencies import resolve
@@ -202,6 +201,8 @@ class XdsDependencyManager:
             self._held_since_s = None
             LOGGER.info("%s: routes are not held any more, after %.1f s", listener, now_s - since_s)
             return
+        from proxyless.metrics.instruments import XDS_HELD_CONFIGS  # noqa: PLC0415 - seldom used
+
         self._held_since_s = now_s
         metrics = self._tools.metrics
         metrics.count(XDS_HELD_CONFIGS, (metrics.target,))

@@ -4,7 +4,7 @@ Specs: A50 (both algorithms, ejection times), A61 (endpoints, not addresses), A9
 methods, unenforced ejections); OD-05 to OD-08.
 
 `detect` and `sweep` are pure functions of the counters of the last interval. Each change has a
-reason.
+reason. Imported with the first sweep.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,41 +19,13 @@ from proxyless.lb.policies.outlier_detection.config import (
     FailurePercentageEjection,
     SuccessRateEjection,
 )
+from proxyless.lb.policies.outlier_detection.endpoints import EjectionState, EndpointView
 
 # A factor of 1900 means 1.9 standard deviations.
 STDEV_FACTOR_UNIT: Final = 1000
 
 # Returns a random integer from 0 to 99.
 RandomPercent = Callable[[], int]
-
-
-@frozen
-class EjectionState:
-    """Ejection time and ejection time multiplier of an endpoint."""
-
-    # None: not ejected.
-    ejected_at_s: float | None = None
-    multiplier: int = 0
-
-    @property
-    def is_ejected(self) -> bool:
-        return self.ejected_at_s is not None
-
-
-NEVER_EJECTED: Final = EjectionState()
-
-
-@frozen
-class EndpointView:
-    """Input of the sweep: RPCs of one endpoint in the last interval, and its ejection state."""
-
-    successes: int
-    failures: int
-    ejection: EjectionState = NEVER_EJECTED
-
-    @property
-    def volume(self) -> int:
-        return self.successes + self.failures
 
 
 class ChangeKind(Enum):

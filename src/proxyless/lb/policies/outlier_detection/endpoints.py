@@ -11,11 +11,40 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from proxyless.base import Address, Endpoint, State, Status, StatusCode
+from proxyless.base.frozen import frozen
 from proxyless.lb.api import CallEnd, Cancel, StateListener, Subchannel
 from proxyless.lb.forwarding import ForwardingSubchannel
-from proxyless.lb.policies.outlier_detection.algorithms import NEVER_EJECTED, EndpointView
 
 EJECTED: Final = "ejected by outlier detection"
+
+
+@frozen
+class EjectionState:
+    """Ejection time and ejection time multiplier of an endpoint."""
+
+    # None: not ejected.
+    ejected_at_s: float | None = None
+    multiplier: int = 0
+
+    @property
+    def is_ejected(self) -> bool:
+        return self.ejected_at_s is not None
+
+
+NEVER_EJECTED: Final = EjectionState()
+
+
+@frozen
+class EndpointView:
+    """Input of the sweep: RPCs of one endpoint in the last interval, and its ejection state."""
+
+    successes: int
+    failures: int
+    ejection: EjectionState = NEVER_EJECTED
+
+    @property
+    def volume(self) -> int:
+        return self.successes + self.failures
 
 
 class CountedEndpoint:

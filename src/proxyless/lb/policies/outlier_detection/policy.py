@@ -13,7 +13,9 @@ Theory of operation
     endpoints get a new attribute value. Connections stay open.
 """
 
-from typing import Final
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 from proxyless.base import Address, Attributes, Endpoint, Key, State, Status
 from proxyless.lb.api import (
@@ -31,12 +33,6 @@ from proxyless.lb.description import LbNode, annotate, format_seconds, format_ti
 from proxyless.lb.forwarding import ForwardingHelper
 from proxyless.lb.graceful_switch import GracefulSwitchPolicy
 from proxyless.lb.policies.outlier_detection import OutlierDetectionConfig
-from proxyless.lb.policies.outlier_detection.algorithms import (
-    ChangeKind,
-    Detection,
-    detect,
-    sweep,
-)
 from proxyless.lb.policies.outlier_detection.config import PERCENT_MAX, parse_config
 from proxyless.lb.policies.outlier_detection.endpoints import (
     CountedEndpoint,
@@ -44,8 +40,10 @@ from proxyless.lb.policies.outlier_detection.endpoints import (
     OutlierSubchannel,
 )
 from proxyless.lb.reentrancy import Hold
-from proxyless.metrics.instruments import EJECTIONS_ENFORCED, EJECTIONS_UNENFORCED
 from proxyless.runtime import IDLE_TIMER
+
+if TYPE_CHECKING:
+    from proxyless.lb.policies.outlier_detection.algorithms import ChangeKind, Detection
 
 # A configured interval of 0 is valid, but must not block the event loop.
 INTERVAL_MIN_S: Final = 0.01
@@ -175,6 +173,10 @@ class OutlierDetectionPolicy:
         reason = "is not listed" if self._is_counting else "outlier detection is off"
         for endpoint in self._index.replace_endpoints(counted):
             if endpoint.ejection.is_ejected:
+                from proxyless.lb.policies.outlier_detection.algorithms import (  # noqa: PLC0415
+                    ChangeKind,
+                )
+
                 self._trace(ChangeKind.UNEJECTED, endpoint, reason)
         return True
 
@@ -202,6 +204,11 @@ class OutlierDetectionPolicy:
         self._interval_timer = clock.call_later(delay_s, self._on_interval_over)
 
     def _on_interval_over(self) -> None:
+        from proxyless.lb.policies.outlier_detection.algorithms import (  # noqa: PLC0415
+            detect,
+            sweep,
+        )
+
         config, context = self._config, self._helper.context
         assert config is not None, "the timer starts with a config"
         now_s = self._started_at_s = context.clock.now_s()
@@ -222,6 +229,11 @@ class OutlierDetectionPolicy:
 
     def _record(self, detections: list[Detection]) -> None:
         """Count the outliers of one sweep (A91)."""
+        from proxyless.metrics.instruments import (  # noqa: PLC0415 - few channels
+            EJECTIONS_ENFORCED,
+            EJECTIONS_UNENFORCED,
+        )
+
         metrics = self._helper.context.metrics
         for each in detections:
             labels = (metrics.target, each.outlier.method.value)

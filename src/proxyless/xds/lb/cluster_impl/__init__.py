@@ -4,6 +4,7 @@ Specs: A32, A29, A64, A85.
 
 policy              config, picker and policy
 call_counters       RPCs in flight to each cluster, shared by all channels (A32)
+drop_metrics        counters of dropped RPCs
 metric_propagation  metrics of backends in load reports (A64, A85)
 """
 

@@ -31,7 +31,6 @@ from proxyless.lb.connection_limit import (
 from proxyless.lb.description import LbNode, as_child, join_notes
 from proxyless.lb.forwarding import ForwardingHelper, ForwardingSubchannel, join_trackers
 from proxyless.lb.reentrancy import Hold
-from proxyless.metrics.instruments import CIRCUIT_BREAKER_DROPS, CLUSTER_DROPS
 from proxyless.xds.config import ClusterConfig
 from proxyless.xds.config.attributes import HOSTNAME, LOCALITY, XDS_CLIENT, XDS_CONFIG
 from proxyless.xds.error_texts import name_cluster, with_node
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from proxyless.base import Address, Attributes, ValidationErrors
     from proxyless.lb import Helper, PolicyConfig, PolicyRegistry, Update
     from proxyless.lb.api import CallTracker, Subchannel
-    from proxyless.metrics import Metrics
     from proxyless.runtime import Random
     from proxyless.xds.bootstrap import ServerConfig
     from proxyless.xds.client import XdsClient
@@ -446,19 +444,9 @@ class ClusterImplPolicy(ForwardingHelper):
         if not metrics.active:
             return count_load
         assert self._limit is not None, "children report only after the first update"
-        return partial(_count_drop, metrics, self._limit.cluster, count_load)
+        from proxyless.xds.lb.cluster_impl.drop_metrics import count_drop  # noqa: PLC0415
 
-
-def _count_drop(
-    metrics: Metrics, cluster: str, count_load: OnDrop | None, category: str | None
-) -> None:
-    if count_load is not None:
-        count_load(category)
-    if category is None:
-        metrics.count(CIRCUIT_BREAKER_DROPS, (metrics.target,), (cluster,))
-    else:
-        label = one_line(category, NAME_LENGTH_MAX)
-        metrics.count(CLUSTER_DROPS, (metrics.target, label), (cluster,))
+        return partial(count_drop, metrics, self._limit.cluster, count_load)
 
 
 class ClusterImplFactory:

@@ -9,11 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxyless.lb.policies.outlier_detection.algorithms import (
-    NEVER_EJECTED,
     Change,
     ChangeKind,
-    EjectionState,
-    EndpointView,
     Method,
     Unenforced,
     detect,
@@ -25,6 +22,11 @@ from proxyless.lb.policies.outlier_detection.config import (
     EjectionRules,
     FailurePercentageEjection,
     SuccessRateEjection,
+)
+from proxyless.lb.policies.outlier_detection.endpoints import (
+    NEVER_EJECTED,
+    EjectionState,
+    EndpointView,
 )
 
 NOW_S = 100.0

@@ -3,14 +3,12 @@
 import pytest
 
 from proxyless.base import EMPTY_ATTRIBUTES, EMPTY_METADATA, Metadata, State, Status, StatusCode
-from proxyless.lb.policies.outlier_detection.algorithms import (
-    NEVER_EJECTED,
-    EjectionState,
-    EndpointView,
-)
 from proxyless.lb.policies.outlier_detection.endpoints import (
+    NEVER_EJECTED,
     CountedEndpoint,
+    EjectionState,
     EndpointIndex,
+    EndpointView,
     OutlierSubchannel,
 )
 from proxyless.lb.policies.pick_first import PickFirstFactory
