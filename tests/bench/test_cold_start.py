@@ -68,6 +68,7 @@ UNUSED = (
     "proxyless.xds.client.last_good",
     "proxyless.xds.client.load_counters",
     "proxyless.xds.client.lrs",
+    "proxyless.xds.client.lrs_codec",
     "proxyless.xds.client.metrics",
     "proxyless.xds.config.endpoint_join",
     "proxyless.xds.filters.fault",

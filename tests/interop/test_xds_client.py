@@ -24,7 +24,8 @@ from proxyless.xds.bootstrap import (
     TlsConfig,
 )
 from proxyless.xds.client import Tools, XdsClient
-from proxyless.xds.client.codec import ADS_PATH, LRS_PATH
+from proxyless.xds.client.codec import ADS_PATH
+from proxyless.xds.client.lrs_codec import LRS_PATH
 from proxyless.xds.grpc_transport import GrpcTransports
 from tests.certificates import CertificateAuthority
 from tests.worlds.ports import free_port

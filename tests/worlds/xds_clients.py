@@ -17,7 +17,8 @@ from proxyless.protos import Proto, message_class
 from proxyless.runtime import VirtualClock, seeded_random
 from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, Node, ServerConfig
 from proxyless.xds.client import DecodeContext, Decoded, Tools, XdsClient, XdsClientOptions
-from proxyless.xds.client.codec import ADS_PATH, DELTA_PATH, LRS_PATH
+from proxyless.xds.client.codec import ADS_PATH, DELTA_PATH
+from proxyless.xds.client.lrs_codec import LRS_PATH
 from proxyless.xds.error_texts import name_resource, name_type
 
 if TYPE_CHECKING:

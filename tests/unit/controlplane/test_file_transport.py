@@ -18,7 +18,8 @@ from proxyless.controlplane.files import POLL_INTERVAL_S, SETTLE_INTERVAL_S
 from proxyless.runtime import VirtualClock, seeded_random
 from proxyless.xds.bootstrap import DELTA, Bootstrap, ChannelCreds, Node, ServerConfig
 from proxyless.xds.client import Tools, XdsClient
-from proxyless.xds.client.codec import ADS_PATH, LRS_PATH
+from proxyless.xds.client.codec import ADS_PATH
+from proxyless.xds.client.lrs_codec import LRS_PATH
 from proxyless.xds.resolver import resource_types
 from tests.mesh_files import to_document
 from tests.worlds.xds_clients import WatchRecorder

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from proxyless.xds.client.codec import ClusterStats, LocalityStats, MetricStats
+from proxyless.xds.client.lrs_codec import ClusterStats, LocalityStats, MetricStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable

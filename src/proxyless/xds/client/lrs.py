@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.base import Status, one_line
 from proxyless.runtime import IDLE_TIMER, Timer
-from proxyless.xds.client import codec
+from proxyless.xds.client import lrs_codec
 from proxyless.xds.client.load_counters import ClusterLoad
 from proxyless.xds.client.retried_stream import RetriedStream, Tools
 from proxyless.xds.error_texts import name_server, with_node
@@ -79,12 +79,12 @@ class LoadReporter:
         self._node = node
         self._tools = tools
         self._on_unused = on_unused
-        self.stream = RetriedStream(codec.LRS_PATH, transport, tools, self)
+        self.stream = RetriedStream(lrs_codec.LRS_PATH, transport, tools, self)
         # By cluster and EDS service. Unused counters are kept until they are reported.
         self._loads: dict[tuple[str, str], ClusterLoad] = {}
         self._used = 0
         # The server's last response on this stream.
-        self._requested: codec.LoadStatsResponse | None = None
+        self._requested: lrs_codec.LoadStatsResponse | None = None
         self._timer: Timer = IDLE_TIMER
         # Last logged error; empty after a response.
         self._error = ""
@@ -114,7 +114,7 @@ class LoadReporter:
     # Called by the stream
 
     def on_stream_opened(self) -> None:
-        self.stream.send(codec.encode_load_report((), self._node))
+        self.stream.send(lrs_codec.encode_load_report((), self._node))
         self.stream.reader()()
 
     def on_stream_ready(self) -> None:
@@ -124,7 +124,7 @@ class LoadReporter:
         return
 
     def on_stream_message(self, message: bytes) -> None:
-        requested = codec.decode_load_response(message)
+        requested = lrs_codec.decode_load_response(message)
         if requested is None:
             self._log("response cannot be decoded")
         else:
@@ -151,7 +151,7 @@ class LoadReporter:
 
     # Reports
 
-    def _start_timer(self, requested: codec.LoadStatsResponse) -> None:
+    def _start_timer(self, requested: lrs_codec.LoadStatsResponse) -> None:
         interval_s = min(max(requested.interval_s, INTERVAL_MIN_S), INTERVAL_MAX_S)
         self._timer = self._tools.clock.call_later(interval_s, self._report)
 
@@ -159,12 +159,12 @@ class LoadReporter:
         assert self._requested is not None, "reports start with the first response"
         # To a server that does not read, one report is sent later instead of many now.
         if self.stream.is_writable:
-            self.stream.send(codec.encode_load_report(self._take(self._requested)))
+            self.stream.send(lrs_codec.encode_load_report(self._take(self._requested)))
         self._start_timer(self._requested)
 
-    def _take(self, requested: codec.LoadStatsResponse) -> list[codec.ClusterStats]:
+    def _take(self, requested: lrs_codec.LoadStatsResponse) -> list[lrs_codec.ClusterStats]:
         now_s = self._tools.clock.now_s()
-        taken: list[codec.ClusterStats] = []
+        taken: list[lrs_codec.ClusterStats] = []
         for key, load in list(self._loads.items()):
             if not load.users:
                 del self._loads[key]

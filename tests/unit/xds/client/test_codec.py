@@ -124,23 +124,4 @@ def test_large_response_that_is_cut_cannot_be_decoded() -> None:
 @given(st.binary(max_size=200))
 def test_decoding_raises_nothing_for_any_bytes(serialized: bytes) -> None:
     codec.decode_response(serialized)
-    codec.decode_load_response(serialized)
     assert finish(codec.decode_response_in_steps(serialized)) == codec.decode_response(serialized)
-
-
-def test_load_response_is_rejected_when_it_is_too_large() -> None:
-    kind = message_class("envoy.service.load_stats.v3.LoadStatsResponse")
-    few, many = kind(clusters=["c"] * 100_000), kind(clusters=["c"] * 200_000)
-    assert codec.decode_load_response(few.SerializeToString()) is not None
-    assert codec.decode_load_response(many.SerializeToString()) is None
-
-
-def test_load_response_has_clusters_or_requests_all() -> None:
-    message = message_class("envoy.service.load_stats.v3.LoadStatsResponse")(clusters=["c", "d"])
-    message.load_reporting_interval.FromMilliseconds(1500)
-    response = codec.decode_load_response(message.SerializeToString())
-    assert response == codec.LoadStatsResponse(1.5, frozenset({"c", "d"}))
-    message.send_all_clusters = True
-    assert codec.decode_load_response(message.SerializeToString()) == codec.LoadStatsResponse(
-        1.5, None
-    )

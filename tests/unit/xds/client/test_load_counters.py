@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from proxyless.xds.client.codec import ClusterStats, LocalityStats, MetricStats
 from proxyless.xds.client.load_counters import (
     CATEGORIES_MAX,
     NAMED_METRICS_MAX,
     ClusterLoad,
     LocalityLoad,
 )
+from proxyless.xds.client.lrs_codec import ClusterStats, LocalityStats, MetricStats
 
 LOCALITY = ("r", "z", "s")
 
