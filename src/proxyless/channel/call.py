@@ -12,9 +12,10 @@ What happens to attempts and request messages is in `call_attempts`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from proxyless.base import EMPTY_ATTRIBUTES, EMPTY_METADATA, Metadata, Status
+from proxyless.base.frozen import frozen
 from proxyless.channel.attempt import NULL_OBSERVER, Attempt
 from proxyless.channel.call_attempts import CallAttempts, Station
 from proxyless.channel.call_time import CallTime
@@ -388,7 +389,8 @@ def longest_wait_s(calls: Iterable[object], now_s: float) -> float:
     return max((now_s - time.started_s for time in times if time is not None), default=0.0)
 
 
-class LastPick(NamedTuple):
+@frozen
+class LastPick:
     """The last pick of a call. Does not refer to its channel."""
 
     # None if there was none.

@@ -1,7 +1,7 @@
 """Conversions between our types and grpcio's: status codes, metadata, compression, connectivity."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import grpc
 import grpc.aio
@@ -44,13 +44,6 @@ _ENCODINGS: Final = {
     grpc.Compression.Deflate: "deflate",
     grpc.Compression.Gzip: "gzip",
 }
-
-
-class Metadatum(NamedTuple):
-    """A metadata pair of grpcio's blocking calls."""
-
-    key: str
-    value: str | bytes
 
 
 def to_grpc_code(code: StatusCode) -> grpc.StatusCode:
@@ -107,10 +100,6 @@ def to_debug_string(status: Status) -> str:
 
 def to_aio_metadata(metadata: Metadata) -> grpc.aio.Metadata:
     return grpc.aio.Metadata(*metadata)
-
-
-def to_sync_metadata(metadata: Metadata) -> tuple[Metadatum, ...]:
-    return tuple(Metadatum(key, value) for key, value in metadata)
 
 
 def serialize(serializer: Serializer, message: object) -> bytes | Status:

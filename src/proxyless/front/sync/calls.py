@@ -7,13 +7,13 @@ is freed at once, and its RPC is cancelled, as with grpcio.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import grpc
 
 from proxyless.base import EMPTY_METADATA, Metadata
 from proxyless.front.channel_api import FailedRpc
-from proxyless.front.conversions import Metadatum, to_debug_string, to_grpc_code, to_sync_metadata
+from proxyless.front.conversions import to_debug_string, to_grpc_code
 from proxyless.front.sync.outcomes import NO_MORE, Outcome, StreamOutcome, UnaryOutcome
 
 if TYPE_CHECKING:
@@ -22,6 +22,17 @@ if TYPE_CHECKING:
 
     from proxyless.channel import Call
     from proxyless.wire import StreamEnd
+
+
+class Metadatum(NamedTuple):
+    """A metadata pair of grpcio's blocking calls."""
+
+    key: str
+    value: str | bytes
+
+
+def _to_metadata(metadata: Metadata) -> tuple[Metadatum, ...]:
+    return tuple(Metadatum(key, value) for key, value in metadata)
 
 
 class _CallApi(grpc.RpcError, grpc.Call, grpc.Future):
@@ -42,10 +53,10 @@ class _CallApi(grpc.RpcError, grpc.Call, grpc.Future):
     # grpc.Call
 
     def initial_metadata(self) -> tuple[Metadatum, ...]:
-        return to_sync_metadata(self._wait_head())
+        return _to_metadata(self._wait_head())
 
     def trailing_metadata(self) -> tuple[Metadatum, ...]:
-        return to_sync_metadata(self._wait_end().trailers)
+        return _to_metadata(self._wait_end().trailers)
 
     def code(self) -> grpc.StatusCode:
         return to_grpc_code(self._wait_end().status.code)

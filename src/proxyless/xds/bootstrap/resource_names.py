@@ -6,7 +6,7 @@ A name is old-style, any text that belongs to no authority, or new-style:
 `xdstp://authority/type/id?context=params`. The order of context params does not matter.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from proxyless.base import Status, StatusCode
 from proxyless.base.frozen import frozen
@@ -48,7 +48,8 @@ class ResourceName:
         return f"{name}?{params}" if params else name
 
 
-class ListenerName(NamedTuple):
+@frozen
+class ListenerName:
     """Listener of a target, and the authority of its RPCs."""
 
     resource_name: str

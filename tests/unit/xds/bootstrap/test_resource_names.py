@@ -201,13 +201,13 @@ def test_path_is_rejected_when_it_has_no_name(path: str) -> None:
 
 
 def test_slashes_are_encoded_only_in_the_authority() -> None:
-    assert listener_name_for_target(PLAIN, "", "/a/b") == ("a/b", "a%2Fb")
+    assert listener_name_for_target(PLAIN, "", "/a/b") == ListenerName("a/b", "a%2Fb")
 
 
 @pytest.mark.spec("A47-04", "A47-05")
 def test_default_template_may_be_an_xdstp_template() -> None:
     name = f"xdstp://xds.authority.com/{LISTENER}/grpc/client/server.example.com?project_id=1234"
-    expected = (name, "server.example.com")
+    expected = ListenerName(name, "server.example.com")
     assert listener_name_for_target(FEDERATED, "", "server.example.com") == expected
     target = ("xds.authority.com", "server.example.com")
     assert listener_name_for_target(FEDERATED, *target) == expected
@@ -217,7 +217,7 @@ def test_default_template_may_be_an_xdstp_template() -> None:
 def test_authority_has_a_default_template() -> None:
     name = f"xdstp://xds.other.com/{LISTENER}/server.other.com"
     found = listener_name_for_target(FEDERATED, "xds.other.com", "server.other.com")
-    assert found == (name, "server.other.com")
+    assert found == ListenerName(name, "server.other.com")
 
 
 @pytest.mark.spec("A47-07")
