@@ -1,7 +1,7 @@
 """Percent-encoding of text and bytes (RFC 3986), with the functions of `urllib.parse`.
 
 Most texts have nothing to encode or decode, so most processes do without that module, which imports
-`ipaddress` too (ADR 0025).
+`ipaddress` too (ADR 0026).
 """
 
 from typing import Final
