@@ -47,6 +47,8 @@ Cancel = Callable[[], None]
 
 # Called with a gauge, its current value, and its label values.
 Report = Callable[[Instrument, int, Sequence[str]], None]
+# Called with the values of a measurement of several instruments, in their order.
+RecordValues = Callable[[tuple[float, ...]], None]
 # Reports the current values of gauges. Called in any thread, so it must be thread-safe.
 Observe = Callable[[Report], None]
 
@@ -91,4 +93,26 @@ class StatsPlugin(Protocol):
 
     def watch(self, gauges: Sequence[Instrument], observe: Observe) -> Cancel:
         """Call `observe` whenever the values of these gauges are collected."""
+        ...
+
+
+class BindingPlugin(Protocol):
+    """The part of a stats plugin that looks up attribute sets once; a plugin may have none."""
+
+    def bind(
+        self,
+        instruments: Sequence[Instrument],
+        labels: Sequence[str],
+        optional_labels: Sequence[str] = (),
+    ) -> RecordValues:
+        """The function that counts or records with these labels. The instruments have the same."""
+        ...
+
+    # None if the context of an RPC does not matter. Else a function that is called for every RPC,
+    # by the thread and in the context that starts it; if it returns a true value, so is
+    # `in_current_context`.
+    current_context: Callable[[], object] | None
+
+    def in_current_context(self) -> "StatsPlugin":
+        """The plugin for one RPC."""
         ...

@@ -4,11 +4,11 @@ Specs: A66 (per-call and per-attempt instruments), A78, A89 (labels that the pic
 (retries), A108 (custom label), A121 (delays; a draft).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Final, Self
 
-from proxyless.metrics.api import Instrument
+from proxyless.metrics.api import BindingPlugin, Instrument, Kind, RecordValues, StatsPlugin
 from proxyless.metrics.instruments import (
     ATTEMPT_DELAY,
     ATTEMPT_DURATION,
@@ -27,17 +27,27 @@ from proxyless.metrics.instruments import (
 )
 from proxyless.metrics.plugins import Metrics, call_plugin, record_safely
 
+# Bound functions of a method: one per status, cluster and locality. Past this the cache is cleared.
+BOUND_MAX: Final = 1_024
+
+_START: Final = (ATTEMPT_STARTED,)
+_ATTEMPT_END: Final = (ATTEMPT_DURATION, ATTEMPT_SENT, ATTEMPT_RECEIVED)
+_CALL_END: Final = (CALL_DURATION,)
+_ONE: Final = (1,)
+
 
 class CallRecorder:
     """Records the RPCs of one method with every plugin of a channel.
 
-    The plugins' labels for method and target are looked up once.
+    The plugins' labels for method and target are looked up once, and so are attribute sets of a
+    plugin that binds them.
     """
 
-    __slots__ = ("_plugins", "custom")
+    __slots__ = ("_bound", "_plugins", "current_context", "custom")
 
     def __init__(self, metrics: Metrics, path: str, *, is_registered: bool) -> None:
-        self._plugins: Final = tuple(
+        # Each with its labels for method and target.
+        self._plugins: tuple[tuple[StatsPlugin, tuple[str, str]], ...] = tuple(
             (
                 plugin,
                 (
@@ -51,6 +61,16 @@ class CallRecorder:
         )
         # "When not specified, the value will be empty string" - A108
         self.custom = ""
+        # None unless a plugin needs the context of the application. Called by the thread, and in
+        # the context, that starts an RPC; if it returns something, `in_current_context` is.
+        self.current_context: Final = _find_context(plugin for plugin, _ in self._plugins)
+        # Of all custom labels: by instruments and label values.
+        self._bound: dict[object, RecordValues] = {}
+
+    @property
+    def is_measuring(self) -> bool:
+        """False if all plugins only trace."""
+        return bool(self._plugins)
 
     def labelled(self, custom: str) -> Self:
         """The recorder of RPCs with this custom label (A108)."""
@@ -58,9 +78,21 @@ class CallRecorder:
         recorder.custom = custom
         return recorder
 
+    def in_current_context(self) -> Self:
+        """The recorder of one RPC. Called by the thread, and in the context, that starts it."""
+        plugins = tuple([(_in_current_context(plugin), labels) for plugin, labels in self._plugins])
+        if plugins == self._plugins:
+            return self
+        recorder = copy(self)
+        recorder._plugins, recorder._bound = plugins, {}  # noqa: SLF001 - of this class
+        return recorder
+
     def on_attempt_start(self) -> None:
-        for plugin, labels in self._plugins:
-            record_safely(plugin.count, ATTEMPT_STARTED, 1, labels, (self.custom,))
+        custom = self.custom
+        record = self._bound.get(custom)
+        if record is None:
+            record = self._bind(custom, _START, (), (custom,))
+        record(_ONE)
 
     def on_attempt_end(
         self,
@@ -71,16 +103,47 @@ class CallRecorder:
         pick_labels: Mapping[str, str],
     ) -> None:
         # "If no locality information is available, the label will be set to the empty string" - A78
-        optional = (
-            pick_labels.get(LOCALITY, ""),
-            pick_labels.get(BACKEND_SERVICE, ""),
-            self.custom,
-        )
-        for plugin, labels in self._plugins:
-            with_status = (*labels, status)
-            record_safely(plugin.record, ATTEMPT_DURATION, duration_s, with_status, optional)
-            record_safely(plugin.record, ATTEMPT_SENT, sent_bytes, with_status, optional)
-            record_safely(plugin.record, ATTEMPT_RECEIVED, received_bytes, with_status, optional)
+        if pick_labels:
+            locality = pick_labels.get(LOCALITY, "")
+            key = (status, locality, pick_labels.get(BACKEND_SERVICE, ""), self.custom)
+        else:
+            key = (status, "", "", self.custom)
+        record = self._bound.get(key)
+        if record is None:
+            record = self._bind(key, _ATTEMPT_END, key[:1], key[1:])
+        record((duration_s, sent_bytes, received_bytes))
+
+    def on_call_end(self, status: str, duration_s: float) -> None:
+        key = (status, self.custom)
+        record = self._bound.get(key)
+        if record is None:
+            record = self._bind(key, _CALL_END, key[:1], key[1:])
+        record((duration_s,))
+
+    def _bind(
+        self,
+        key: object,
+        instruments: Sequence[Instrument],
+        labels: Sequence[str],
+        optional: Sequence[str],
+    ) -> RecordValues:
+        """The function of all plugins that records these instruments. Kept for the next RPC.
+
+        `labels` follow those of method and target.
+        """
+        bound = [
+            _bind(plugin, instruments, (*of_method, *labels), optional)
+            for plugin, of_method in self._plugins
+        ]
+
+        def record_all(values: tuple[float, ...]) -> None:
+            for each in bound:
+                each(values)
+
+        if len(self._bound) >= BOUND_MAX:
+            self._bound.clear()
+        record = self._bound[key] = bound[0] if len(bound) == 1 else record_all
+        return record
 
     def on_call_delay(self, kind: str, duration_s: float) -> None:
         self._record_delay(CALL_DELAY, kind, duration_s)
@@ -92,11 +155,6 @@ class CallRecorder:
         for plugin, (method, target) in self._plugins:
             labels, optional = (target, kind), (method, self.custom)
             record_safely(plugin.record, instrument, duration_s, labels, optional)
-
-    def on_call_end(self, status: str, duration_s: float) -> None:
-        for plugin, labels in self._plugins:
-            with_status = (*labels, status)
-            record_safely(plugin.record, CALL_DURATION, duration_s, with_status, (self.custom,))
 
     def on_retried_call_end(
         self, *, retries: int, transparent_retries: int, hedges: int, delay_s: float
@@ -112,3 +170,39 @@ class CallRecorder:
             for instrument, value in values:
                 if value:
                     record_safely(plugin.record, instrument, value, labels, (self.custom,))
+
+
+def _bind(
+    plugin: StatsPlugin,
+    instruments: Sequence[Instrument],
+    labels: Sequence[str],
+    optional: Sequence[str],
+) -> RecordValues:
+    """The plugin's own function, or one that calls `count` and `record`."""
+    if hasattr(plugin, "bind"):
+        binding: BindingPlugin = plugin  # type: ignore[assignment]
+        found = call_plugin(None, binding.bind, instruments, labels, optional)
+        if found is not None:
+            return found
+
+    def record_each(values: tuple[float, ...]) -> None:
+        for instrument, value in zip(instruments, values, strict=True):
+            method = plugin.count if instrument.kind is Kind.COUNTER else plugin.record
+            record_safely(method, instrument, value, labels, optional)
+
+    return record_each
+
+
+def _find_context(plugins: Iterable[StatsPlugin]) -> Callable[[], object] | None:
+    found = [getattr(plugin, "current_context", None) for plugin in plugins]
+    wanted = [each for each in found if each is not None]
+    if len(wanted) > 1:
+        return lambda: any(each() for each in wanted)
+    return wanted[0] if wanted else None
+
+
+def _in_current_context(plugin: StatsPlugin) -> StatsPlugin:
+    if getattr(plugin, "current_context", None) is None:
+        return plugin
+    binding: BindingPlugin = plugin  # type: ignore[assignment]
+    return call_plugin(plugin, binding.in_current_context)

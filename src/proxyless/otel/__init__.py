@@ -1,6 +1,7 @@
 """Stats plugin for OpenTelemetry: metrics and traces of channels.
 
 plugin       OpenTelemetryPlugin: registers, and records gRPC's metrics (A66, A78, A79, A89)
+batches      measurements of RPCs, kept until a metric reader collects
 tracing      spans of calls, attempts and delays (A72, A121)
 propagation  trace contexts in metadata, GrpcTraceBinPropagator (A72)
 """

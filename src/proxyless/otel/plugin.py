@@ -11,24 +11,30 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
+from opentelemetry.context import get_current
 from opentelemetry.metrics import Observation
+from opentelemetry.trace import get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from proxyless.metrics import Kind, deregister_global, register_global
 from proxyless.metrics.instruments import INSTRUMENTS, OTHER
+from proxyless.metrics.plugins import record_safely
+from proxyless.otel.batches import exemplars_need_context, find_batches
 from proxyless.otel.tracing import OPTIONAL_ATTRIBUTES, TracedMethod, Tracing
 from proxyless.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from opentelemetry.context import Context
     from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider
     from opentelemetry.propagators.textmap import TextMapPropagator
     from opentelemetry.trace import TracerProvider
 
-    from proxyless.metrics import Cancel, Instrument, Observe
+    from proxyless.metrics import Cancel, Instrument, Observe, StatsPlugin
+    from proxyless.metrics.api import RecordValues
 
 __all__ = ["OpenTelemetryPlugin"]
 
@@ -72,6 +78,11 @@ class OpenTelemetryPlugin:
         self._meter: Final[Meter | None] = (
             None if meter_provider is None else meter_provider.get_meter("proxyless", __version__)
         )
+        # None if each measurement is recorded on its own.
+        self._batches: Final = None if self._meter is None else find_batches(self._meter)
+        # RPCs in a sampled span are recorded on their own, as candidates for exemplars.
+        needs_context = self._meter is not None and exemplars_need_context(self._meter)
+        self.current_context: Final = get_current if needs_context else None
         self._filter_target: Final = target_attribute_filter
         self._filter_method: Final = generic_method_attribute_filter
         self._filter_channel: Final = channel_filter
@@ -148,6 +159,48 @@ class OpenTelemetryPlugin:
 
     count = record
 
+    def bind(
+        self,
+        instruments: Sequence[Instrument],
+        labels: Sequence[str],
+        optional_labels: Sequence[str] = (),
+    ) -> RecordValues:
+        streams = [self._find_stream(each) for each in instruments]
+        collected = [each for each in streams if each is not None]
+        if not collected:
+            return _ignore
+        attributes = collected[0].attributes(labels, optional_labels)
+        if self._batches is not None:
+            chosen = [None if each is None else each.measure.__self__ for each in streams]
+            add = self._batches.bind(chosen, attributes)
+            if add is not None:
+                return add
+
+        def record_each(values: tuple[float, ...]) -> None:
+            for instrument, value in zip(instruments, values, strict=True):
+                record_safely(self.record, instrument, value, labels, optional_labels)
+
+        return record_each
+
+    def in_current_context(self) -> StatsPlugin:
+        context = get_current()
+        if not context or not get_current_span(context).get_span_context().trace_flags.sampled:
+            return self
+        return cast("StatsPlugin", _InContext(self, context))
+
+    def record_in(
+        self,
+        context: Context,
+        instrument: Instrument,
+        value: float,
+        labels: Sequence[str],
+        optional_labels: Sequence[str] = (),
+    ) -> None:
+        """Record one value at once, in a context whose span is sampled."""
+        stream = self._find_stream(instrument)
+        if stream is not None:
+            stream.measure(value, stream.attributes(labels, optional_labels), context)
+
     @property
     def is_measuring(self) -> bool:
         return self._meter is not None
@@ -199,6 +252,25 @@ class OpenTelemetryPlugin:
             # A pattern includes what has replaced it, and one of the two is enough.
             return name in self._enabled
         return instrument.is_default or any(fnmatchcase(name, each) for each in self._enabled)
+
+
+class _InContext:
+    """A plugin for one RPC, whose measurements may become exemplars of a sampled span."""
+
+    __slots__ = ("_context", "_plugin")
+
+    def __init__(self, plugin: OpenTelemetryPlugin, context: Context) -> None:
+        self._plugin: Final = plugin
+        self._context: Final = context
+
+    def record(self, instrument: Instrument, *measurement: Any) -> None:  # noqa: ANN401
+        self._plugin.record_in(self._context, instrument, *measurement)
+
+    count = record
+
+
+def _ignore(_values: tuple[float, ...]) -> None:
+    """No instrument is collected."""
 
 
 class _Stream:
