@@ -28,6 +28,7 @@ XDS_MODULES = {"proxyless.xds", "proxyless.xds.filters", "proxyless.xds.filters.
 
 # Modules that an asyncio client of a plain mesh does not use.
 UNUSED = (
+    "proxyless.channel.measured_attempt",
     "proxyless.channel.measured_call",
     "proxyless.channel.retry",
     "proxyless.channel.retry_strategies",

@@ -228,7 +228,7 @@ async def test_rpc_without_stats_plugins_calls_no_metrics_code() -> None:
         await counter.count(call_repeatedly(channel.unary_unary(METHOD), RPCS, {}))
     measuring = (
         "proxyless.metrics",
-        "proxyless.channel.measured_call",
+        "proxyless.channel.measured_",
         "proxyless.xds.lb.pick_labels",
     )
     assert [name for name in counter.by_name if name.startswith(measuring)] == []

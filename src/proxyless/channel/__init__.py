@@ -15,6 +15,7 @@ interception     HTTP filters of an RPC
 statuses         statuses that the channel itself gives to RPCs; the logger
 method           per-method cache: request encoder, limits, metrics recorder
 measured_call    calls of a channel that has stats plugins
+measured_attempt attempts of measured calls: durations, bytes and delays
 traced_call      calls of a channel that is traced
 call_delays      delays of measured calls: kinds and times
 mirrored_call    copies of RPCs for mirror clusters

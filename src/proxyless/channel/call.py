@@ -12,7 +12,7 @@ What happens to attempts and request messages is in `call_attempts`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from proxyless.base import EMPTY_ATTRIBUTES, EMPTY_METADATA, Metadata, Status
 from proxyless.base.frozen import frozen
@@ -65,6 +65,9 @@ class Call(CallAttempts):
         "deadline_id",
         "wait_for_ready",
     )
+
+    # A class, so that a plain call does not call another function; other calls have a method.
+    _make_attempt: ClassVar[Callable[..., Attempt]] = Attempt
 
     def __init__(  # noqa: PLR0913, PLR0917 - one for every RPC: an object in between costs time
         self,
@@ -121,6 +124,10 @@ class Call(CallAttempts):
         """Start and end: the request could not be made."""
         self._channel.on_call_started(self)
         self.finish(StreamEnd(status))
+
+    def end_unstarted(self, end: StreamEnd) -> None:
+        """End a call that is never started. Called in any thread."""
+        self.observer.on_end(end)
 
     def time_remaining_s(self) -> float | None:
         """None without a timeout."""
@@ -195,8 +202,7 @@ class Call(CallAttempts):
         channel, method, metadata = self._channel, self._method, self._metadata
         selector = channel.config.selector
         if selector is None:
-            self._note_wait()
-            channel.wait_for_selector(self)
+            self._wait_for_selector()
             return False
         try:
             config = selector.select(method.path, metadata)
@@ -224,6 +230,10 @@ class Call(CallAttempts):
         self.station = _PICK
         self._attempts_wanted += 1
         return True
+
+    def _wait_for_selector(self) -> None:
+        self._note_wait()
+        self._channel.wait_for_selector(self)
 
     def _apply(self, method_config: MethodConfig) -> None:
         if self.wait_for_ready is None:
@@ -326,7 +336,7 @@ class Call(CallAttempts):
     def _open(
         self, transport: ClientTransport, tracker: CallTracker | None, encoder: RequestEncoder
     ) -> None:
-        attempt = Attempt(self)
+        attempt = self._make_attempt(self)
         self._attempts += (attempt,)
         if tracker is not None:
             attempt.start_tracking(tracker)

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from proxyless.channel.options import ChannelOptions
     from proxyless.channel.retry_strategies import RetriedCall
     from proxyless.channel.service_config import MethodConfig, ServiceConfig
+    from proxyless.channel.traced_call import TracedCalls
     from proxyless.channel.view import ChannelView
     from proxyless.lb.api import PolicyRegistry, Subchannel
     from proxyless.metrics import Metrics
@@ -187,7 +188,11 @@ class Channel:
 
             # First: threads may create a call at any time.
             self.counts = counts
-            self.call_type = counted(self.call_type)
+            call_type = self.call_type
+            if isinstance(call_type, type):
+                self.call_type = counted(call_type)
+            else:
+                self.call_type = call_type.extended(counted)
 
     def call_when_no_calls(self, callback: Callable[[], None]) -> None:
         """Call back once, as soon as no RPC is under way."""
@@ -397,13 +402,13 @@ class Channel:
             self.picks.pick_all()
 
 
-def choose_call_type(metrics: Metrics) -> type[Call]:
+def choose_call_type(metrics: Metrics) -> type[Call] | TracedCalls:
     if not metrics.active:
         return Call
     if metrics.is_traced:
-        from proxyless.channel.traced_call import TracedCall  # noqa: PLC0415 - few channels use it
+        from proxyless.channel.traced_call import TracedCalls  # noqa: PLC0415 - few channels use it
 
-        return TracedCall
+        return TracedCalls()
     from proxyless.channel.measured_call import MeasuredCall  # noqa: PLC0415 - few channels use it
 
     return MeasuredCall

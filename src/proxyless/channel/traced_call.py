@@ -2,8 +2,10 @@
 
 Specs: A72 (what is recorded of calls and attempts, and when), A121 (delays; a draft).
 
-A `TracedCall` is a `MeasuredCall` whose meters also call the tracers of their attempts. Tracers are
-started in `__init__`, which runs in the thread and the context of the application.
+`TracedCalls` creates the calls, in the thread and the context of the application. A call that a
+plugin records is a `TracedCall`: a `MeasuredCall` whose attempts also call their tracers. One that
+is not sampled only sends the metadata that propagates its context, and is else a plain call, or a
+measured one if a plugin measures.
 """
 
 from __future__ import annotations
@@ -11,14 +13,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import EMPTY_METADATA
+from proxyless.channel.call import Call
 from proxyless.channel.call_delays import CREDENTIALS, RESOLVING
-from proxyless.channel.measured_call import AttemptMeter, MeasuredCall
+from proxyless.channel.measured_attempt import MeasuredAttempt
+from proxyless.channel.measured_call import MeasuredCall
 from proxyless.channel.request_buffer import RequestBuffer
 from proxyless.metrics.plugins import call_plugin, record_safely
 from proxyless.metrics.tracers import AttemptOrigin, PickedBackend, start_tracers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from proxyless.base import Metadata, Status
     from proxyless.channel.attempt import CallObserver
@@ -26,11 +30,91 @@ if TYPE_CHECKING:
     from proxyless.channel.call_owner import CallOwner
     from proxyless.channel.method import Method
     from proxyless.lb.api import CallTracker
-    from proxyless.metrics import CallRecorder
     from proxyless.metrics.tracers import AttemptTracer, CallTracer, DelayTracer
-    from proxyless.runtime import Clock
     from proxyless.transport import ClientTransport
     from proxyless.wire import ClientStream, RequestEncoder, StreamEnd
+
+
+class TracedCalls:
+    """Creates the calls of a channel. Used in place of their type."""
+
+    __slots__ = ("_measured", "_plain", "_traced")
+
+    def __init__(
+        self,
+        traced: type[TracedCall] | None = None,
+        plain: type[PropagatingCall] | None = None,
+        measured: type[MeasuredPropagatingCall] | None = None,
+    ) -> None:
+        self._traced: Final = traced or TracedCall
+        self._plain: Final = plain or PropagatingCall
+        self._measured: Final = measured or MeasuredPropagatingCall
+
+    def __call__(
+        self,
+        channel: CallOwner,
+        method: Method,
+        observer: CallObserver,
+        *rest: Any,  # noqa: ANN401 - the other arguments of Call
+        **options: Any,  # noqa: ANN401
+    ) -> Call:
+        tracers, propagated = start_tracers(method.tracings)
+        if tracers:
+            options["tracers"], options["propagated"] = tracers, propagated
+            return self._traced(channel, method, observer, *rest, **options)
+        assert method.recorder is not None, "a channel with plugins makes methods with a recorder"
+        is_measured = method.recorder.is_measuring
+        make_call: Callable[..., PropagatingCall | MeasuredPropagatingCall]
+        make_call = self._measured if is_measured else self._plain
+        call = make_call(channel, method, observer, *rest, **options)
+        call.propagated = propagated
+        return call
+
+    def extended(self, extend: Callable[[type[Call]], Any]) -> TracedCalls:
+        """With other types of calls."""
+        return TracedCalls(extend(self._traced), extend(self._plain), extend(self._measured))
+
+
+def replace_metadata(own: Metadata, added: Metadata) -> Metadata:
+    """Metadata of an attempt: its own, and what its tracers add."""
+    if own:
+        # The application, or an interceptor, may propagate a context of its own.
+        keys = {key for key, _ in added}
+        own = tuple([pair for pair in own if pair[0] not in keys])
+    return own + added
+
+
+class PropagatingCall(Call):
+    """A call that is neither recorded nor measured, and sends the context of its trace."""
+
+    __slots__ = ("propagated",)
+
+    # Set by `TracedCalls`; empty after the first attempt.
+    propagated: Metadata
+
+    def _open(
+        self, transport: ClientTransport, tracker: CallTracker | None, encoder: RequestEncoder
+    ) -> None:
+        if self.propagated:
+            self._metadata = replace_metadata(self._metadata, self.propagated)
+            self.propagated = EMPTY_METADATA
+        super()._open(transport, tracker, encoder)
+
+
+class MeasuredPropagatingCall(MeasuredCall):
+    """The same for a call that is measured."""
+
+    __slots__ = ("propagated",)
+
+    propagated: Metadata
+
+    def _open(
+        self, transport: ClientTransport, tracker: CallTracker | None, encoder: RequestEncoder
+    ) -> None:
+        if self.propagated:
+            self._metadata = replace_metadata(self._metadata, self.propagated)
+            self.propagated = EMPTY_METADATA
+        super()._open(transport, tracker, encoder)
 
 
 class TracedCall(MeasuredCall):
@@ -39,9 +123,9 @@ class TracedCall(MeasuredCall):
     __slots__ = (
         "_attempts_begun",
         "_own_metadata",
+        "_propagated",
         "_tracers",
         "_transparent_begun",
-        "_unrecorded",
     )
 
     def __init__(
@@ -50,17 +134,15 @@ class TracedCall(MeasuredCall):
         method: Method,
         observer: CallObserver,
         *rest: Any,  # noqa: ANN401 - the other arguments of Call
+        tracers: tuple[CallTracer, ...],
+        propagated: Metadata,
+        **options: Any,  # noqa: ANN401
     ) -> None:
-        started = start_tracers(method.tracings)
-        tracers = tuple([each for each in started if each.is_recording])
-        if tracers:
-            observer = TracedObserver(observer, tracers)
-        super().__init__(channel, method, observer, *rest)
+        super().__init__(channel, method, TracedObserver(observer, tracers), *rest, **options)
         self._tracers: Final = tracers
-        # Tracers that only propagate a context.
-        self._unrecorded: Final = tuple([each for each in started if not each.is_recording])
-        if tracers:
-            self._request = TracedRequest(self._request.encoding)
+        # Of plugins that do not record this call.
+        self._propagated: Final = propagated
+        self._request = TracedRequest(self._request.encoding)
         # Without what the tracers of an attempt add. Set with the first attempt.
         self._own_metadata: Metadata | None = None
         # Transparent retries are counted apart.
@@ -84,7 +166,7 @@ class TracedCall(MeasuredCall):
 
     def _start_delay(self, kind: str) -> None:
         super()._start_delay(kind)
-        if self._delay is not None and self._tracers:
+        if self._delay is not None:
             cause = (kind, self._describe_delay(kind))
             self._delay.tracers = start_delay_tracers(self._tracers, cause)
 
@@ -105,13 +187,12 @@ class TracedCall(MeasuredCall):
 
     # Attempts
 
-    def _start_attempt(self) -> AttemptMeter:
-        meter = super()._start_attempt()
-        if isinstance(meter, TracedMeter):
-            origin = self._next_origin()
-            started = (call_plugin(None, each.start_attempt, origin) for each in self._tracers)
-            meter.tracers = tuple(tracer for tracer in started if tracer is not None)
-        return meter
+    def _new_attempt(self, _call: Call) -> TracedAttempt:
+        attempt = TracedAttempt(self)
+        origin = self._next_origin()
+        started = (call_plugin(None, each.start_attempt, origin) for each in self._tracers)
+        attempt.tracers = tuple(tracer for tracer in started if tracer is not None)
+        return attempt
 
     def _next_origin(self) -> AttemptOrigin:
         transparent = self._transparent_retries.count
@@ -121,44 +202,25 @@ class TracedCall(MeasuredCall):
             self._attempts_begun += 1
         return AttemptOrigin(self._attempts_begun - 1, is_transparent)
 
-    def _new_meter(self) -> AttemptMeter:
-        make_meter = TracedMeter if self._tracers else AttemptMeter
-        return make_meter(self._recorder, self._channel.stack.clock)
-
     def _open(
         self, transport: ClientTransport, tracker: CallTracker | None, encoder: RequestEncoder
     ) -> None:
-        meter = self._unpicked[0]
-        if isinstance(meter, TracedMeter):
-            self._trace_pick(meter)
-        elif self._own_metadata is None:
-            self._propagate(EMPTY_METADATA)
+        attempt: Any = self._unpicked[0]
+        self._trace_pick(attempt)
         super()._open(transport, tracker, encoder)
+        attempt.trace_unary()
 
-    def _trace_pick(self, meter: TracedMeter) -> None:
+    def _trace_pick(self, attempt: TracedAttempt) -> None:
         assert self._picked is not None, "an attempt is opened after its pick"
-        labels = dict(self._pick_labels)
-        backend = PickedBackend(self._picked.address, labels, self._generation)
+        backend = PickedBackend(self._picked.address, self._take_labels(), self._generation)
         added = EMPTY_METADATA
-        for tracer in meter.tracers:
-            record_safely(tracer.on_picked, backend, meter.was_delayed)
+        for tracer in attempt.tracers:
+            record_safely(tracer.on_picked, backend, attempt.was_delayed)
             added += call_plugin(EMPTY_METADATA, tracer.metadata)
-        self._propagate(added)
-
-    def _propagate(self, added: Metadata) -> None:
-        """Add metadata of the attempt's tracers, and of those that do not record."""
         if self._own_metadata is None:
             self._own_metadata = self._metadata
-        for tracer in self._unrecorded:
-            added += call_plugin(EMPTY_METADATA, tracer.metadata)
-        if not added:
-            return
-        own = self._own_metadata
-        if own:
-            # The application, or an interceptor, may propagate a context of its own.
-            keys = {key for key, _ in added}
-            own = tuple(pair for pair in own if pair[0] not in keys)
-        self._metadata = own + added
+        if added := added + self._propagated:
+            self._metadata = replace_metadata(self._own_metadata, added)
 
     def _drop(self, status: Status) -> None:
         for tracer in self._tracers:
@@ -174,13 +236,13 @@ def start_delay_tracers(
     return tuple(tracer for tracer in started if tracer is not None)
 
 
-class TracedMeter(AttemptMeter):
-    """A meter that also calls the tracers of its attempt."""
+class TracedAttempt(MeasuredAttempt):
+    """An attempt that also calls its tracers."""
 
     __slots__ = ("_unpacked_bytes", "message_bytes", "tracers")
 
-    def __init__(self, recorder: CallRecorder, clock: Clock) -> None:
-        super().__init__(recorder, clock)
+    def __init__(self, call: TracedCall) -> None:
+        super().__init__(call)
         # Set by the call.
         self.tracers: tuple[AttemptTracer, ...] = ()
         # Size of the message that is sent next, before it is compressed.
@@ -196,12 +258,19 @@ class TracedMeter(AttemptMeter):
         for tracer in self.tracers:
             record_safely(tracer.on_sent, *sizes)
 
-    def on_received(self, size: int) -> None:
-        super().on_received(size)
-        unpacked_bytes = 0 if self.stream is None else self.stream.unpacked_bytes
+    def trace_unary(self) -> None:
+        """The stream is opened: its message was sent with it, unless messages are counted."""
+        if self._measured_stream is None and self.ended_s is None and self.stream is not None:
+            for tracer in self.tracers:
+                record_safely(tracer.on_sent, self.sent_bytes, None)
+
+    def on_message(self, message: bytes) -> None:
+        stream, size = self.wire_stream, len(message)
+        unpacked_bytes = 0 if stream is None else stream.unpacked_bytes
         grown, self._unpacked_bytes = unpacked_bytes - self._unpacked_bytes, unpacked_bytes
         for tracer in self.tracers:
             record_safely(tracer.on_received, size, size - grown if grown else None)
+        super().on_message(message)
 
     def _new_delay(self, cause: DelayCause) -> Delay:
         delay = super()._new_delay(cause)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from proxyless.base import EMPTY_METADATA
 from proxyless.base.frozen import frozen
-from proxyless.metrics.plugins import call_plugin
+from proxyless.metrics.plugins import LOGGER, call_plugin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -69,13 +70,6 @@ class AttemptTracer(Protocol):
 class CallTracer(Protocol):
     """Records one call."""
 
-    @property
-    def is_recording(self) -> bool:
-        """False: only `metadata` is called."""
-
-    def metadata(self) -> Metadata:
-        """Metadata that propagates the context of a call that is not recorded."""
-
     def on_start(self, is_in_session: bool) -> None: ...
 
     def on_resolved(self) -> None:
@@ -94,8 +88,11 @@ class CallTracer(Protocol):
 class MethodTracing(Protocol):
     """Starts the tracers of the calls of one method of one channel."""
 
-    def start_call(self) -> CallTracer | None:
-        """Called by the thread, and in the context, of the application. None: not traced."""
+    def start_call(self) -> CallTracer | Metadata:
+        """Called by the thread, and in the context, of the application.
+
+        Metadata if the call is not recorded: what propagates its context.
+        """
 
 
 class TracingPlugin(Protocol):
@@ -120,7 +117,18 @@ def choose_tracings(plugins: Iterable[object], path: str) -> tuple[MethodTracing
     return tuple(found)
 
 
-def start_tracers(tracings: Iterable[MethodTracing]) -> tuple[CallTracer, ...]:
-    """The tracers of one call."""
-    started = (call_plugin(None, tracing.start_call) for tracing in tracings)
-    return tuple(tracer for tracer in started if tracer is not None)
+def start_tracers(tracings: Iterable[MethodTracing]) -> tuple[tuple[CallTracer, ...], Metadata]:
+    """The tracers of one call, and the metadata of plugins that do not record it."""
+    tracers: tuple[CallTracer, ...] = ()
+    propagated = EMPTY_METADATA
+    for tracing in tracings:
+        try:
+            started = tracing.start_call()
+        except Exception:
+            LOGGER.exception("stats plugin: %r raised", tracing.start_call)
+            continue
+        if isinstance(started, tuple):
+            propagated += started
+        else:
+            tracers += (started,)
+    return tracers, propagated

@@ -188,7 +188,7 @@ class OpenTelemetryPlugin:
             return self
         return cast("StatsPlugin", _InContext(self, context))
 
-    def record_in(
+    def _record_in(
         self,
         context: Context,
         instrument: Instrument,
@@ -264,7 +264,7 @@ class _InContext:
         self._context: Final = context
 
     def record(self, instrument: Instrument, *measurement: Any) -> None:  # noqa: ANN401
-        self._plugin.record_in(self._context, instrument, *measurement)
+        self._plugin._record_in(self._context, instrument, *measurement)  # noqa: SLF001
 
     count = record
 

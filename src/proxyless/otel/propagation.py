@@ -27,17 +27,22 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from proxyless.base import EMPTY_METADATA
 from proxyless.base.metadata import InvalidMetadataError, validate_metadata
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.propagators.textmap import CarrierT, Getter
+    from opentelemetry.trace import Span
 
     from proxyless.base import Metadata
 
 LOGGER: Final = logging.getLogger("proxyless.otel")
 
 TRACE_BIN_KEY: Final = "grpc-trace-bin"
+# Headers of W3C's Trace Context.
+_TRACE_PARENT: Final = "traceparent"
+_TRACE_STATE: Final = "tracestate"
 
 # OpenCensus's binary format: a version, then three fields, each with its number.
 _VERSION: Final = 0
@@ -139,6 +144,20 @@ class _MetadataSetter(Setter[list[tuple[str, str | bytes]]]):
 _SETTER: Final = _MetadataSetter()
 # Propagators whose metadata can always be sent. Other ones may be an application's own.
 _VALID: Final = frozenset({GrpcTraceBinPropagator, TraceContextTextMapPropagator})
+
+
+def span_to_metadata(propagator: TextMapPropagator, span: Span, parent: Context) -> Metadata:
+    """The same as `to_metadata`, for a span and the context in which it was started."""
+    if type(propagator) is TraceContextTextMapPropagator:
+        # The same value without a context, a carrier and a setter: every RPC needs one.
+        context = span.get_span_context()
+        if not context.is_valid:
+            return EMPTY_METADATA
+        value = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+        if not context.trace_state:
+            return ((_TRACE_PARENT, value),)
+        return ((_TRACE_PARENT, value), (_TRACE_STATE, context.trace_state.to_header()))
+    return to_metadata(propagator, set_span_in_context(span, parent))
 
 
 def to_metadata(propagator: TextMapPropagator, context: Context) -> Metadata:

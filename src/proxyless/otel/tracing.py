@@ -24,10 +24,10 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from proxyless.base import one_line
+from proxyless.base import EMPTY_METADATA, one_line
 from proxyless.metrics.instruments import BACKEND_SERVICE
 from proxyless.metrics.instruments import LOCALITY as LOCALITY_LABEL
-from proxyless.otel.propagation import to_metadata
+from proxyless.otel.propagation import span_to_metadata, to_metadata
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -96,22 +96,30 @@ class Tracing:
 class TracedMethod:
     """Starts the spans of the calls of one method. Implements `metrics.tracers.MethodTracing`."""
 
-    __slots__ = ("_name", "_tracing")
+    __slots__ = ("_name", "_sent_name", "_tracing")
 
     def __init__(self, tracing: Tracing, path: str) -> None:
         self._tracing: Final = tracing
         # "Sent.<service_name>.<method_name>" - A72
         self._name: Final = path.removeprefix("/").replace("/", ".")
+        self._sent_name: Final = f"Sent.{self._name}"
 
-    def start_call(self) -> CallSpan | None:
-        parent = get_current()
-        if get_value(_SUPPRESS_INSTRUMENTATION_KEY, parent):
-            return None
-        current = get_current_span(parent)
-        if _is_of_interceptor(current):
-            return CallSpan(self._tracing, self._name, current, parent, is_ours=False)
-        span = self._tracing.tracer.start_span(f"Sent.{self._name}", parent)
-        return CallSpan(self._tracing, self._name, span, set_span_in_context(span, parent))
+    def start_call(self) -> CallSpan | Metadata:
+        parent, tracing = get_current(), self._tracing
+        # It is empty if the application has no span.
+        if parent:
+            if get_value(_SUPPRESS_INSTRUMENTATION_KEY, parent):
+                return EMPTY_METADATA
+            current = get_current_span(parent)
+            if _is_of_interceptor(current):
+                if not current.is_recording():
+                    return to_metadata(tracing.propagator, parent)
+                return CallSpan(tracing, self._name, current, parent, is_ours=False)
+        span = tracing.tracer.start_span(self._sent_name, parent)
+        if not span.is_recording():
+            # Attempts have no span of their own, and send the context of this one.
+            return span_to_metadata(tracing.propagator, span, parent)
+        return CallSpan(tracing, self._name, span, set_span_in_context(span, parent))
 
 
 def _is_of_interceptor(span: Span) -> bool:
@@ -125,7 +133,7 @@ def _is_of_interceptor(span: Span) -> bool:
 class CallSpan:
     """The span of one call. Implements `metrics.tracers.CallTracer`."""
 
-    __slots__ = ("_context", "_is_ours", "_name", "_span", "_tracing", "is_recording")
+    __slots__ = ("_context", "_is_ours", "_name", "_span", "_tracing")
 
     def __init__(
         self, tracing: Tracing, name: str, span: Span, context: Context, *, is_ours: bool = True
@@ -136,11 +144,6 @@ class CallSpan:
         # Parent of attempts.
         self._context: Final = context
         self._is_ours: Final = is_ours
-        # If not, attempts have no span of their own, and send the context of this one.
-        self.is_recording: Final = span.is_recording()
-
-    def metadata(self) -> Metadata:
-        return to_metadata(self._tracing.propagator, self._context)
 
     def on_start(self, is_in_session: bool) -> None:
         if is_in_session and SESSION in self._tracing.attributes:

@@ -8,7 +8,6 @@ from proxyless.base import Metadata, Status, StatusCode
 from proxyless.channel import CallConfig
 from proxyless.channel.call_delays import describe_queued_pick, describe_unsent
 from proxyless.channel.credentials import OnMetadata
-from proxyless.channel.measured_call import AttemptMeter, MeasuredTransport
 from proxyless.channel.service_config import MethodConfig
 from proxyless.lb import QUEUE, QUEUE_PICKER, Fail
 from proxyless.lb.attributes import DELAY_KIND, DELAY_PRIORITY
@@ -23,7 +22,7 @@ from proxyless.wire.frames import (
 from tests.worlds.channels import CallObserver, ChannelWorld, FakeSelector
 from tests.worlds.stats_plugins import TARGET, RecordingPlugin
 from tests.worlds.subchannels import CONNECTING, FAILURE
-from tests.worlds.wire import CallRecorder, ClientSide
+from tests.worlds.wire import ClientSide
 
 METHOD = "pkg.Service/Method"
 REFUSED = Status(StatusCode.UNAVAILABLE, "refused")
@@ -199,21 +198,19 @@ def test_reasons_have_what_is_known(world: DelayedWorld) -> None:
 
 
 class OpenedWorld(DelayedWorld):
-    """An attempt on a real connection."""
+    """A channel whose subchannel has a real connection."""
 
     def __init__(self) -> None:
         super().__init__()
         self.client = ClientSide()
-        assert self.method.recorder is not None
-        self.meter = AttemptMeter(self.method.recorder, self.clock)
+        transport: Any = self.client.core
+        self.subchannel.transport = transport
+        self.connect()
 
     def open(self, message: bytes) -> Any:  # noqa: ANN401 - a stream
-        core: Any = self.client.core
-        attempt: Any = CallRecorder()
-        stream = MeasuredTransport(core, self.meter).open_unary(b"", attempt, message)
-        if (cause := describe_unsent(stream)) is not None:
-            self.meter.start_delay(cause)
-        return stream
+        self.call(message)
+        core = self.client.core
+        return next(iter(core.streams.values() or core.waiting))
 
 
 def test_a_message_over_the_window_is_delayed_until_it_is_sent() -> None:
@@ -241,6 +238,6 @@ def test_a_stream_over_the_peers_limit_is_delayed_until_it_is_opened() -> None:
 
 def test_a_message_that_is_sent_at_once_is_not_delayed() -> None:
     world = OpenedWorld()
-    world.open(b"request")
-    world.meter.end(REFUSED)
+    call, _ = world.call(b"request")
+    call.cancel(REFUSED)
     assert world.attempt_delays == []

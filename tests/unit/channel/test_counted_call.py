@@ -120,7 +120,8 @@ def test_samples_are_failures_and_what_is_due() -> None:
 def test_measured_call_is_measured_and_counted() -> None:
     plugin = RecordingPlugin()
     world = ready(CountedWorld(metrics=plugin.metrics))
-    assert issubclass(world.channel.call_type, MeasuredCall)
+    call_type: Any = world.channel.call_type
+    assert issubclass(call_type, MeasuredCall)
     world.begin()
     world.streams[-1].respond()
     assert world.totals == (1, 1, 0, 0)

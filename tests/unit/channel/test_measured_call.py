@@ -6,8 +6,8 @@ import pytest
 
 from proxyless.base import OK, Status, StatusCode
 from proxyless.channel import Call
-from proxyless.channel.measured_call import AttemptMeter, MeasuredCall, MeasuredTransport
-from proxyless.lb import QUEUE_PICKER, Drop, Fail
+from proxyless.channel.measured_call import MeasuredCall
+from proxyless.lb import QUEUE, QUEUE_PICKER, Drop, Fail
 from proxyless.lb.api import PickInfo, PickResult
 from proxyless.lb.attributes import PICK_LABELS
 from proxyless.lb.pickers import FailPicker
@@ -26,12 +26,20 @@ from proxyless.metrics.instruments import (
     LOCALITY,
 )
 from proxyless.wire import StreamEnd
+from proxyless.wire.client import CallListener
 from proxyless.wire.frames import WINDOW_DEFAULT, encode_settings, encode_window_update
 from proxyless.wire.messages import PREFIX_BYTES, Unpacking
-from tests.worlds.channels import UNAVAILABLE, UNPROCESSED, ChannelWorld, RecordingPicker
+from tests.worlds.channels import (
+    UNAVAILABLE,
+    UNPROCESSED,
+    ChannelWorld,
+    FakeStream,
+    FakeTransport,
+    RecordingPicker,
+)
 from tests.worlds.stats_plugins import TARGET, RecordingPlugin
 from tests.worlds.subchannels import CONNECTING, FAILURE
-from tests.worlds.wire import CallRecorder, ClientSide
+from tests.worlds.wire import ClientSide
 
 NAME = "pkg.Service/Method"
 REFUSED = Status(StatusCode.UNAVAILABLE, "not reachable")
@@ -238,40 +246,57 @@ def test_stream_that_was_never_opened_has_sent_nothing(world: MeasuredWorld) -> 
     assert world.sizes == [(0, 0)]
 
 
+class OpenedWorld(MeasuredWorld):
+    """A channel whose subchannel has a real connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.client = ClientSide()
+        transport: Any = self.client.core
+        self.subchannel.transport = transport
+        self.connect()
+
+
 @pytest.mark.parametrize("is_unary", [True, False])
 def test_bytes_that_wait_for_the_window_do_not_count_as_sent(is_unary: bool) -> None:
-    """The stream drops the rest before the meter is ended."""
-    world, client = MeasuredWorld(), ClientSide()
-    recorder = world.method.recorder
-    assert recorder is not None
-    meter = AttemptMeter(recorder, world.clock)
-    core: Any = client.core
-    attempt: Any = CallRecorder()
-    transport, message = MeasuredTransport(core, meter), bytes(100_000)
+    """The stream drops the rest before the attempt is ended."""
+    world = OpenedWorld()
     if is_unary:
-        stream: Any = transport.open_unary(b"", attempt, message)
+        call, _ = world.call(bytes(100_000))
     else:
-        stream = transport.open(b"", attempt)
-        stream.send_message(b"first", is_compressed=False, end_stream=False)
-        stream.send_message(message, is_compressed=False, end_stream=True)
-    stream.cancel(REFUSED)
+        call, _ = world.call(None)
+        call.send_message(b"first")
+        call.send_message(bytes(100_000))
+        call.close_sending()
+    call.cancel(REFUSED)
     prefixes = 1 if is_unary else 2
     assert world.sizes == [(WINDOW_DEFAULT - prefixes * PREFIX_BYTES, 0)]
 
 
 def test_bytes_count_as_sent_after_they_waited_for_the_window() -> None:
-    world, client = MeasuredWorld(), ClientSide()
-    recorder = world.method.recorder
-    assert recorder is not None
-    meter = AttemptMeter(recorder, world.clock)
-    core: Any = client.core
-    attempt: Any = CallRecorder()
-    stream = MeasuredTransport(core, meter).open_unary(b"", attempt, bytes(100_000))
-    client.core.receive(encode_settings(()))
-    for stream_id in (0, stream.id):
-        client.core.receive(encode_window_update(stream_id, 100_000))
-    stream.cancel(REFUSED)
+    world = OpenedWorld()
+    call, _ = world.call(bytes(100_000))
+    world.client.core.receive(encode_settings(()))
+    for stream_id in (0, 1):
+        world.client.core.receive(encode_window_update(stream_id, 100_000))
+    call.cancel(REFUSED)
     assert world.sizes == [(100_000, 0)]
+
+
+class RefusingTransport(FakeTransport):
+    """Transport whose unary streams end while they are opened."""
+
+    def open_unary(self, block: bytes, listener: CallListener, message: bytes) -> FakeStream:
+        stream = super().open_unary(block, listener, message)
+        stream.end(UNAVAILABLE)
+        return stream
+
+
+def test_unary_stream_that_ends_while_it_is_opened_has_sent_nothing(world: MeasuredWorld) -> None:
+    world.subchannel.transport = RefusingTransport()
+    world.connect()
+    world.call(b"request")
+    assert (world.attempts, world.sizes) == ([("UNAVAILABLE", 0.0)], [(0, 0)])
 
 
 def test_a_transparent_retry_is_another_attempt(world: MeasuredWorld) -> None:
@@ -486,12 +511,27 @@ def test_an_attempt_that_fails_without_a_stream_has_the_labels_of_its_last_pick(
 
 
 def test_rpcs_do_not_share_pick_labels(world: MeasuredWorld) -> None:
-    picker = world.connect()
+    world.connect()
+    # The second pick has no locality label, and the RPCs are under way at the same time.
+    world.report(CONNECTING, LabellingPicker(world.complete, "here"))
     world.call()
     world.call()
-    first, second = (info.attributes.get(PICK_LABELS) for info in picker.picks)
-    assert first is not second
+    for stream in world.streams:
+        stream.respond()
+    labels = [labels[3] for labels, _ in world.plugin.values(ATTEMPT_DURATION)]
+    assert labels == ["here", ""]
     assert world.method.plain_info.attributes.get(PICK_LABELS) is None
+
+
+def test_queued_rpc_keeps_the_labels_of_its_own_pick(world: MeasuredWorld) -> None:
+    world.connect()
+    world.report(CONNECTING, LabellingPicker(QUEUE, "here", "there"))
+    first, _ = world.call()
+    second, _ = world.call()
+    first.cancel()
+    second.cancel()
+    labels = [labels[3] for labels, _ in world.plugin.values(ATTEMPT_DURATION)]
+    assert labels == ["here", "there"]
 
 
 def test_methods_of_the_stream_are_forwarded_to_the_wire(world: MeasuredWorld) -> None:

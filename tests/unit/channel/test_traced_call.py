@@ -11,12 +11,14 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from proxyless.base import OK, Status, StatusCode
-from proxyless.channel.counted_call import counted
+from proxyless.channel.call_counts import ChannelCounts
+from proxyless.channel.counted_call import CountedCall
 from proxyless.channel.measured_call import MeasuredCall
-from proxyless.channel.traced_call import TracedCall
+from proxyless.channel.traced_call import PropagatingCall, TracedCall
 from proxyless.lb import QUEUE_PICKER, Drop
 from proxyless.lb.pickers import FailPicker
 from proxyless.metrics import Metrics
+from proxyless.metrics.instruments import CALL_DURATION
 from proxyless.otel import GrpcTraceBinPropagator, OpenTelemetryPlugin
 from proxyless.wire import StreamEnd, compress
 from tests.worlds.channels import UNAVAILABLE, UNPROCESSED, CallObserver, ChannelWorld
@@ -50,7 +52,7 @@ def world() -> TracedWorld:
 
 @pytest.mark.spec("A72-10")
 def test_only_a_channel_with_a_tracer_provider_makes_traced_calls(world: TracedWorld) -> None:
-    assert world.channel.call_type is TracedCall
+    assert isinstance(world.call()[0], TracedCall)
     assert len(world.method.tracings) == 1
     measured = ChannelWorld(metrics=RecordingPlugin().metrics)
     assert measured.channel.call_type is MeasuredCall
@@ -296,8 +298,25 @@ def test_a_delay_of_a_call_has_a_span_with_its_reason(
 
 
 def test_a_channel_that_is_traced_may_be_counted_too(world: TracedWorld) -> None:
-    traced: Any = world.channel.call_type
-    assert issubclass(counted(traced), TracedCall)
+    unsampled = TracedWorld(sampler=ALWAYS_OFF)
+    for each, kind in ((world, TracedCall), (unsampled, PropagatingCall)):
+        each.channel.count_calls(ChannelCounts(each.channel.id))
+        call, _ = each.call()
+        assert isinstance(call, CountedCall)
+        assert isinstance(call, kind)
+
+
+def test_call_that_is_not_sampled_is_measured_if_a_plugin_measures() -> None:
+    plugin = RecordingPlugin()
+    plugins: list[Any] = [RecordedTraces(ALWAYS_OFF).plugin, plugin]
+    world = ChannelWorld(metrics=Metrics(TARGET, plugins))
+    world.connect()
+    call, _ = world.call()
+    world.streams[0].respond()
+    assert isinstance(call, MeasuredCall)
+    assert not isinstance(call, TracedCall)
+    assert b"traceparent" in world.streams[0].block
+    assert len(plugin.values(CALL_DURATION)) == 1
 
 
 class OpenSpans(SpanProcessor):

@@ -38,15 +38,28 @@ def test_metrics_are_traced_if_a_plugin_traces() -> None:
 
 
 def test_only_plugins_that_trace_start_tracers() -> None:
-    first, second = StubTracing("first"), StubTracing(None)
+    first, second = StubTracing("first"), StubTracing((("key", "value"),))
     tracings = choose_tracings([first, RecordingPlugin(), second], PATH)
     assert (first.paths, second.paths) == ([PATH], [PATH])
     started: Any = start_tracers(tracings)
-    assert started == ("first",)
+    assert started == (("first",), (("key", "value"),))
+
+
+def test_plugin_that_raises_at_the_start_of_a_call_does_not_trace_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken(StubTracing):
+        """Raises for each call."""
+
+        def start_call(self) -> Any:  # noqa: ANN401
+            raise RuntimeError("no")
+
+    assert start_tracers(choose_tracings([Broken()], PATH)) == ((), ())
+    assert "raised" in caplog.text
 
 
 def test_a_plugin_that_raises_does_not_trace(caplog: pytest.LogCaptureFixture) -> None:
     broken, other = StubTracing(error=RuntimeError("no")), StubTracing("other")
     started: Any = start_tracers(choose_tracings([broken, other], PATH))
-    assert started == ("other",)
+    assert started == (("other",), ())
     assert "raised" in caplog.text

@@ -103,7 +103,7 @@ class _UnaryRequest(_MultiCallable):
         message = serialize(self._serializer, request)
         if isinstance(message, Status):
             # The call is not started; stats plugins record its end.
-            outcome.call.observer.on_end(StreamEnd(message))
+            outcome.call.end_unstarted(StreamEnd(message))
             raise InactiveRpcError(StreamEnd(message))
         outcome.request = message
         outcome.binding.background.post(outcome.start)
