@@ -58,11 +58,11 @@ class TracedCalls:
         *rest: Any,  # noqa: ANN401 - the other arguments of Call
         **options: Any,  # noqa: ANN401
     ) -> Call:
+        assert method.recorder is not None, "a channel with plugins makes methods with a recorder"
         tracers, propagated = start_tracers(method.tracings)
         if tracers:
             options["tracers"], options["propagated"] = tracers, propagated
             return self._traced(channel, method, observer, *rest, **options)
-        assert method.recorder is not None, "a channel with plugins makes methods with a recorder"
         is_measured = method.recorder.is_measuring
         make_call: Callable[..., PropagatingCall | MeasuredPropagatingCall]
         make_call = self._measured if is_measured else self._plain

@@ -3,6 +3,7 @@
 plugin       OpenTelemetryPlugin: registers, and records gRPC's metrics (A66, A78, A79, A89)
 batches      measurements of RPCs, kept until a metric reader collects
 tracing      spans of calls, attempts and delays (A72, A121)
+sampling     the sampler's decision, before there is a span
 propagation  trace contexts in metadata, GrpcTraceBinPropagator (A72)
 """
 

@@ -33,7 +33,7 @@ from proxyless.base.metadata import InvalidMetadataError, validate_metadata
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.propagators.textmap import CarrierT, Getter
-    from opentelemetry.trace import Span
+    from opentelemetry.trace import Span, TraceState
 
     from proxyless.base import Metadata
 
@@ -149,15 +149,23 @@ _VALID: Final = frozenset({GrpcTraceBinPropagator, TraceContextTextMapPropagator
 def span_to_metadata(propagator: TextMapPropagator, span: Span, parent: Context) -> Metadata:
     """The same as `to_metadata`, for a span and the context in which it was started."""
     if type(propagator) is TraceContextTextMapPropagator:
-        # The same value without a context, a carrier and a setter: every RPC needs one.
         context = span.get_span_context()
         if not context.is_valid:
             return EMPTY_METADATA
-        value = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
-        if not context.trace_state:
-            return ((_TRACE_PARENT, value),)
-        return ((_TRACE_PARENT, value), (_TRACE_STATE, context.trace_state.to_header()))
+        return format_trace_parent(
+            context.trace_id, context.span_id, context.trace_flags, context.trace_state
+        )
     return to_metadata(propagator, set_span_in_context(span, parent))
+
+
+def format_trace_parent(
+    trace_id: int, span_id: int, flags: int, trace_state: TraceState | None
+) -> Metadata:
+    """The metadata of W3C's propagator, without a context, a carrier and a setter."""
+    value = f"00-{trace_id:032x}-{span_id:016x}-{flags:02x}"
+    if not trace_state:
+        return ((_TRACE_PARENT, value),)
+    return ((_TRACE_PARENT, value), (_TRACE_STATE, trace_state.to_header()))
 
 
 def to_metadata(propagator: TextMapPropagator, context: Context) -> Metadata:

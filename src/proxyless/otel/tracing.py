@@ -28,6 +28,7 @@ from proxyless.base import EMPTY_METADATA, one_line
 from proxyless.metrics.instruments import BACKEND_SERVICE
 from proxyless.metrics.instruments import LOCALITY as LOCALITY_LABEL
 from proxyless.otel.propagation import span_to_metadata, to_metadata
+from proxyless.otel.sampling import find_call_sampler
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -76,7 +77,7 @@ _INTERCEPTOR_SCOPE: Final = "opentelemetry.instrumentation.grpc"
 class Tracing:
     """Options and tracer of a plugin."""
 
-    __slots__ = ("attributes", "has_delays", "propagator", "tracer")
+    __slots__ = ("attributes", "has_delays", "propagator", "sampler", "tracer")
 
     def __init__(
         self,
@@ -88,6 +89,8 @@ class Tracing:
     ) -> None:
         self.tracer: Final = tracer
         self.propagator: Final = propagator
+        # None if the tracer starts all spans.
+        self.sampler: Final = find_call_sampler(tracer, propagator)
         # Which of OPTIONAL_ATTRIBUTES are recorded.
         self.attributes: Final = attributes
         self.has_delays: Final = has_delays
@@ -115,7 +118,14 @@ class TracedMethod:
                 if not current.is_recording():
                     return to_metadata(tracing.propagator, parent)
                 return CallSpan(tracing, self._name, current, parent, is_ours=False)
-        span = tracing.tracer.start_span(self._sent_name, parent)
+        span: Span
+        if tracing.sampler is not None:
+            started = tracing.sampler.start_span(self._sent_name, parent)
+            if isinstance(started, tuple):
+                return started
+            span = started
+        else:
+            span = tracing.tracer.start_span(self._sent_name, parent)
         if not span.is_recording():
             # Attempts have no span of their own, and send the context of this one.
             return span_to_metadata(tracing.propagator, span, parent)

@@ -1,16 +1,29 @@
 """Unit tests of proxyless.otel.tracing, with OpenTelemetry's own SDK."""
 
+from typing import Any
+
 import pytest
 from opentelemetry import context
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
-from opentelemetry.trace import SpanKind, TraceFlags
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Decision, Sampler, SamplingResult
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    NoOpTracerProvider,
+    SpanContext,
+    SpanKind,
+    TraceFlags,
+    TraceState,
+    get_current_span,
+    set_span_in_context,
+)
 
 from proxyless.base import OK, IpAddress, Status, StatusCode
 from proxyless.metrics.instruments import BACKEND_SERVICE, LOCALITY
 from proxyless.metrics.tracers import AttemptOrigin, PickedBackend
-from proxyless.otel import OpenTelemetryPlugin
+from proxyless.otel import GrpcTraceBinPropagator, OpenTelemetryPlugin
+from proxyless.otel.propagation import span_to_metadata
 from proxyless.otel.tracing import CallSpan
 from tests.worlds.traces import RecordedTraces
 
@@ -133,3 +146,99 @@ def test_a_plugin_without_a_tracer_provider_does_not_trace() -> None:
     assert not OpenTelemetryPlugin().is_tracing
     assert not OpenTelemetryPlugin().is_interested_in("dns:///x")
     assert OpenTelemetryPlugin(tracer_provider=TracerProvider()).is_interested_in("dns:///x")
+
+
+class NumberedIds(IdGenerator):
+    """Generates 1, 2, 3 and so on."""
+
+    def __init__(self, *, is_random: bool) -> None:
+        self._is_random = is_random
+        self._last = 0
+
+    def generate_span_id(self) -> int:
+        self._last += 1
+        return self._last
+
+    generate_trace_id = generate_span_id
+
+    def is_trace_id_random(self) -> bool:
+        return self._is_random
+
+
+class RecordingSampler(Sampler):
+    """Sampler whose decision the test chooses; records what it is called with."""
+
+    def __init__(self, decision: Decision) -> None:
+        self._decision = decision
+        self.calls: list[tuple[object, ...]] = []
+
+    def should_sample(  # noqa: PLR0917 - the SDK's
+        self,
+        parent_context: context.Context | None,
+        trace_id: int,
+        name: str,
+        kind: SpanKind | None = None,
+        attributes: Any = None,  # noqa: ANN401
+        links: Any = None,  # noqa: ANN401
+        trace_state: TraceState | None = None,
+    ) -> SamplingResult:
+        self.calls.append((parent_context, trace_id, name, kind, attributes, links))
+        state = get_current_span(parent_context).get_span_context().trace_state
+        return SamplingResult(self._decision, {"sampler": "of the test"}, state)
+
+    def get_description(self) -> str:
+        return "of the test"
+
+
+def remote_parent(flags: int) -> context.Context:
+    span = SpanContext(70, 80, True, TraceFlags(flags), TraceState([("vendor", "value")]))
+    return set_span_in_context(NonRecordingSpan(span), context.Context())
+
+
+@pytest.mark.parametrize("decision", Decision)
+@pytest.mark.parametrize("is_random", [True, False])
+@pytest.mark.parametrize("parent", [None, 0, 1, 2, 3])
+def test_sampler_is_called_once_and_the_context_is_that_of_a_span(
+    decision: Decision, is_random: bool, parent: int | None
+) -> None:
+    """The tracer starts the span in the second run, and the sampler does in the first."""
+    current = context.Context() if parent is None else remote_parent(parent)
+    found: list[object] = []
+    for has_call_sampler in (True, False):
+        sampler = RecordingSampler(decision)
+        ids = NumberedIds(is_random=is_random)
+        provider = TracerProvider(sampler, id_generator=ids, shutdown_on_exit=False)
+        method = OpenTelemetryPlugin(tracer_provider=provider).trace_method(PATH)
+        tracing: Any = method._tracing
+        assert tracing.sampler is not None
+        if not has_call_sampler:
+            tracing.sampler = None
+        token = context.attach(current)
+        try:
+            started = method.start_call()
+        finally:
+            context.detach(token)
+        assert len(sampler.calls) == 1
+        span: Any = None
+        if isinstance(started, CallSpan):
+            span = started._span
+            started = span_to_metadata(tracing.propagator, span, context.Context())
+        described = None if span is None else (dict(span.attributes), span.parent, span.name)
+        found.append((started, described, sampler.calls))
+    assert found[0] == found[1]
+
+
+def test_span_is_started_by_the_tracer_if_the_sdk_counts_or_another_propagator_is_used() -> None:
+    def find(**options: Any) -> object:  # noqa: ANN401
+        provider = TracerProvider(shutdown_on_exit=False)
+        plugin = OpenTelemetryPlugin(tracer_provider=provider, **options)
+        return plugin.trace_method(PATH)._tracing.sampler
+
+    assert find() is not None
+    assert find(text_map_propagator=GrpcTraceBinPropagator()) is None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OTEL_PYTHON_SDK_INTERNAL_METRICS_ENABLED", "true")
+        assert find() is None
+    no_sdk = OpenTelemetryPlugin(tracer_provider=NoOpTracerProvider()).trace_method(PATH)
+    assert no_sdk._tracing.sampler is None
+    assert no_sdk.start_call() == ()

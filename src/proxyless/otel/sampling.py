@@ -1,0 +1,101 @@
+"""Sampling of calls: the sampler of OpenTelemetry's SDK is called before there is a span.
+
+`Tracer.start_span` of the SDK takes 4.5 µs for a span that is not sampled, of which the sampler
+takes 1.7 µs: it creates a span and its context, which nothing but the propagator reads. A
+`CallSampler` does the same without them, with W3C's propagator, which is the default.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry.trace import SpanKind, get_current_span
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from proxyless.otel.propagation import format_trace_parent
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.propagators.textmap import TextMapPropagator
+    from opentelemetry.trace import Span, Tracer
+
+    from proxyless.base import Metadata
+
+# Bits of the trace flags.
+_NONE: Final = 0
+_RANDOM_TRACE_ID: Final = 2
+
+
+class CallSampler:
+    """Starts spans with a tracer of the SDK."""
+
+    __slots__ = ("_tracer",)
+
+    def __init__(self, tracer: Any) -> None:  # noqa: ANN401 - of the SDK
+        self._tracer: Final = tracer
+
+    def start_span(self, name: str, parent: Context) -> Span | Metadata:
+        """The span if it is recorded, else the metadata that propagates its context."""
+        tracer = self._tracer
+        generator = tracer.id_generator
+        # It is empty if the application has no span.
+        context = get_current_span(parent).get_span_context() if parent else None
+        if context is not None and context.is_valid:
+            trace_id, is_random = context.trace_id, context.trace_flags.random_trace_id
+        else:
+            trace_id, is_random = generator.generate_trace_id(), generator.is_trace_id_random()
+        result = tracer.sampler.should_sample(parent, trace_id, name, SpanKind.INTERNAL, None, ())
+        if result.decision.is_recording():
+            # The tracer gets the same decision again, for the same trace.
+            decided = copy(tracer)
+            decided.sampler = _DecidedSampler(result)
+            decided.id_generator = _DecidedIds(generator, trace_id)
+            span: Span = decided.start_span(name, parent)
+            return span
+        flags = _RANDOM_TRACE_ID if is_random else _NONE
+        span_id = generator.generate_span_id()
+        return format_trace_parent(trace_id, span_id, flags, result.trace_state)
+
+
+class _DecidedSampler:
+    """Sampler of one span, whose result is known."""
+
+    __slots__ = ("_result",)
+
+    def __init__(self, result: object) -> None:
+        self._result: Final = result
+
+    def should_sample(self, *_: object) -> object:
+        return self._result
+
+
+class _DecidedIds:
+    """Id generator of one span, whose trace id is known."""
+
+    __slots__ = ("_trace_id", "generate_span_id", "is_trace_id_random")
+
+    def __init__(self, generator: Any, trace_id: int) -> None:  # noqa: ANN401 - of the SDK
+        self._trace_id: Final = trace_id
+        self.generate_span_id: Final = generator.generate_span_id
+        self.is_trace_id_random: Final = generator.is_trace_id_random
+
+    def generate_trace_id(self) -> int:
+        return self._trace_id
+
+
+def find_call_sampler(tracer: Tracer, propagator: TextMapPropagator) -> CallSampler | None:
+    """None if the spans have to be started by the tracer alone."""
+    if type(propagator) is not TraceContextTextMapPropagator:
+        return None
+    kind = type(tracer)
+    if kind.__name__ != "Tracer" or not kind.__module__.startswith("opentelemetry.sdk."):
+        return None
+    generator = getattr(tracer, "id_generator", None)
+    is_known = hasattr(tracer, "sampler") and hasattr(generator, "is_trace_id_random")
+    # The SDK can count the spans that it starts, and a provider can disable a tracer.
+    counts = type(getattr(tracer, "_tracer_metrics", None)).__name__
+    is_enabled = getattr(tracer, "_is_enabled", None)
+    if not is_known or counts != "NoOpTracerMetrics" or is_enabled is None or not is_enabled():
+        return None
+    return CallSampler(tracer)
