@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from proxyless.base import EMPTY_METADATA
 from proxyless.channel.call import Call
 from proxyless.channel.call_attempts import Station
 from proxyless.channel.call_delays import (
@@ -73,13 +74,15 @@ class MeasuredCall(Call):
     # A class, as `Call._make_attempt`.
     _new_attempt: ClassVar[Callable[..., MeasuredAttempt]] = MeasuredAttempt
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - as the base class
         self,
         channel: CallOwner,
         method: Method,
         observer: CallObserver,
-        *rest: Any,  # noqa: ANN401 - the other arguments of Call
-        **options: Any,  # noqa: ANN401
+        metadata: Metadata = EMPTY_METADATA,
+        timeout_s: float | None = None,
+        wait_for_ready: bool | None = None,
+        encoding: str = IDENTITY,
     ) -> None:
         recorder = method.recorder
         assert recorder is not None, "a channel with plugins makes methods with a recorder"
@@ -92,7 +95,9 @@ class MeasuredCall(Call):
         if recorder.current_context is not None and recorder.current_context():
             recorder = recorder.in_current_context()
         self.recorder: Final[CallRecorder] = recorder
-        Call.__init__(self, channel, method, observer, *rest, **options)
+        Call.__init__(
+            self, channel, method, observer, metadata, timeout_s, wait_for_ready, encoding
+        )
         # Labels that policies added to the last pick.
         self._pick_labels = NO_LABELS
         # Attempts that wait for a subchannel, the oldest first; and all others.

@@ -95,9 +95,9 @@ class PropagatingCall(Call):
     def _open(
         self, transport: ClientTransport, tracker: CallTracker | None, encoder: RequestEncoder
     ) -> None:
-        if self.propagated:
-            self._metadata = replace_metadata(self._metadata, self.propagated)
-            self.propagated = EMPTY_METADATA
+        if added := self.propagated:
+            own, self.propagated = self._metadata, EMPTY_METADATA
+            self._metadata = replace_metadata(own, added) if own else added
         super()._open(transport, tracker, encoder)
 
 
@@ -111,9 +111,9 @@ class MeasuredPropagatingCall(MeasuredCall):
     def _open(
         self, transport: ClientTransport, tracker: CallTracker | None, encoder: RequestEncoder
     ) -> None:
-        if self.propagated:
-            self._metadata = replace_metadata(self._metadata, self.propagated)
-            self.propagated = EMPTY_METADATA
+        if added := self.propagated:
+            own, self.propagated = self._metadata, EMPTY_METADATA
+            self._metadata = replace_metadata(own, added) if own else added
         super()._open(transport, tracker, encoder)
 
 

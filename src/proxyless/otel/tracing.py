@@ -70,6 +70,8 @@ OPTIONAL_ATTRIBUTES: Final = frozenset(
     {CLUSTER, LOCALITY, BACKEND_ADDRESS, CONFIG_GENERATION, SESSION, DROP_CAUSE}
 )
 
+_OK: Final = Status(StatusCode.OK)
+_CLIENT: Final = SpanKind.CLIENT
 # Scope of the spans of OpenTelemetry's own client interceptor.
 _INTERCEPTOR_SCOPE: Final = "opentelemetry.instrumentation.grpc"
 
@@ -177,9 +179,9 @@ class CallSpan:
             TRANSPARENT_RETRY: origin.is_transparent_retry,
         }
         span = self._tracing.tracer.start_span(
-            f"Attempt.{self._name}", self._context, SpanKind.CLIENT, attributes
+            f"Attempt.{self._name}", self._context, _CLIENT, attributes
         )
-        return AttemptSpan(self._tracing, span, set_span_in_context(span, self._context))
+        return AttemptSpan(self._tracing, span, self._context)
 
     def end(self, status: RpcStatus) -> None:
         if self._is_ours:
@@ -190,7 +192,7 @@ def end_span(span: Span, status: RpcStatus) -> None:
     """End a span with the status of an RPC."""
     if span.is_recording():
         if status.is_ok:
-            span.set_status(Status(StatusCode.OK))
+            span.set_status(_OK)
         else:
             # "a span status description might be "UNAVAILABLE, unable to resolve host"" - A72
             code, details = status.code.name, one_line(status.details)
@@ -202,18 +204,19 @@ def end_span(span: Span, status: RpcStatus) -> None:
 class AttemptSpan:
     """The span of one attempt. Implements `metrics.tracers.AttemptTracer`."""
 
-    __slots__ = ("_context", "_received", "_sent", "_span", "_tracing")
+    __slots__ = ("_parent", "_received", "_sent", "_span", "_tracing")
 
-    def __init__(self, tracing: Tracing, span: Span, context: Context) -> None:
+    def __init__(self, tracing: Tracing, span: Span, parent: Context) -> None:
         self._tracing: Final = tracing
         self._span: Final = span
-        self._context: Final = context
+        # The context of the call.
+        self._parent: Final = parent
         # Messages until now.
         self._sent = 0
         self._received = 0
 
     def metadata(self) -> Metadata:
-        return to_metadata(self._tracing.propagator, self._context)
+        return span_to_metadata(self._tracing.propagator, self._span, self._parent)
 
     def on_picked(self, backend: PickedBackend, was_delayed: bool) -> None:
         if was_delayed:
@@ -246,7 +249,8 @@ class AttemptSpan:
     def start_delay(self, kind: str, reason: str) -> DelaySpan | None:
         if not self._tracing.has_delays:
             return None
-        return DelaySpan(self._tracing.tracer, ATTEMPT_DELAY, self._context, kind, reason)
+        context = set_span_in_context(self._span, self._parent)
+        return DelaySpan(self._tracing.tracer, ATTEMPT_DELAY, context, kind, reason)
 
     def end(self, status: RpcStatus) -> None:
         end_span(self._span, status)
