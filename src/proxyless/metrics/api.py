@@ -110,7 +110,7 @@ class BindingPlugin(Protocol):
 
     # None if the context of an RPC does not matter. Else a function that is called for every RPC,
     # by the thread and in the context that starts it; if it returns a true value, so is
-    # `in_current_context`.
+    # `in_current_context`. It must not raise.
     current_context: Callable[[], object] | None
 
     def in_current_context(self) -> "StatsPlugin":

@@ -25,7 +25,7 @@ from proxyless.metrics.instruments import (
     LOCALITY,
     OTHER,
 )
-from proxyless.metrics.plugins import Metrics, call_plugin, record_safely
+from proxyless.metrics.plugins import LOGGER, Metrics, call_plugin, record_safely
 
 # Bound functions of a method: one per status, cluster and locality. Past this the cache is cleared.
 BOUND_MAX: Final = 1_024
@@ -92,7 +92,10 @@ class CallRecorder:
         record = self._bound.get(custom)
         if record is None:
             record = self._bind(custom, _START, (), (custom,))
-        record(_ONE)
+        try:
+            record(_ONE)
+        except Exception:
+            LOGGER.exception("stats plugin: %r raised", record)
 
     def on_attempt_end(
         self,
@@ -111,14 +114,20 @@ class CallRecorder:
         record = self._bound.get(key)
         if record is None:
             record = self._bind(key, _ATTEMPT_END, key[:1], key[1:])
-        record((duration_s, sent_bytes, received_bytes))
+        try:
+            record((duration_s, sent_bytes, received_bytes))
+        except Exception:
+            LOGGER.exception("stats plugin: %r raised", record)
 
     def on_call_end(self, status: str, duration_s: float) -> None:
         key = (status, self.custom)
         record = self._bound.get(key)
         if record is None:
             record = self._bind(key, _CALL_END, key[:1], key[1:])
-        record((duration_s,))
+        try:
+            record((duration_s,))
+        except Exception:
+            LOGGER.exception("stats plugin: %r raised", record)
 
     def _bind(
         self,
@@ -138,7 +147,7 @@ class CallRecorder:
 
         def record_all(values: tuple[float, ...]) -> None:
             for each in bound:
-                each(values)
+                record_safely(each, values)
 
         if len(self._bound) >= BOUND_MAX:
             self._bound.clear()

@@ -1,8 +1,12 @@
 """Unit tests of proxyless.metrics.calls."""
 
+from collections.abc import Sequence
+
 import pytest
 
-from proxyless.metrics import CallRecorder, Metrics
+from proxyless.metrics import CallRecorder, Instrument, Metrics
+from proxyless.metrics.api import RecordValues
+from proxyless.metrics.calls import BOUND_MAX
 from proxyless.metrics.instruments import (
     ATTEMPT_DURATION,
     ATTEMPT_RECEIVED,
@@ -104,3 +108,84 @@ def test_retries_that_did_not_happen_are_not_recorded() -> None:
     assert plugin.values(CALL_TRANSPARENT_RETRIES) == [(labels, 1)]
     assert plugin.values(CALL_HEDGES) == [(labels, 3)]
     assert len(plugin.values(CALL_RETRIES)) == len(plugin.values(CALL_RETRY_DELAY)) == 1
+
+
+class BindingPlugin(RecordingPlugin):
+    """Binds labels, and records the values of each bound function."""
+
+    current_context = None
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self.bound: list[tuple[str, ...]] = []
+        self.values_of: list[tuple[float, ...]] = []
+        self._error = error
+
+    def bind(
+        self,
+        instruments: Sequence[Instrument],
+        labels: Sequence[str],
+        optional_labels: Sequence[str] = (),
+    ) -> RecordValues:
+        for instrument in instruments:
+            self._check(instrument, labels, optional_labels)
+        self.bound.append((*labels, *optional_labels))
+        return self._record
+
+    def _record(self, values: tuple[float, ...]) -> None:
+        if self._error is not None:
+            raise self._error
+        self.values_of.append(values)
+
+
+def run_rpc(recorder: CallRecorder, status: str = "OK") -> None:
+    recorder.on_attempt_start()
+    recorder.on_attempt_end(status, 0.25, 10, 20, {LOCALITY: "zone"})
+    recorder.on_call_end(status, 0.5)
+
+
+def test_labels_are_bound_once() -> None:
+    plugin = BindingPlugin()
+    recorder = CallRecorder(plugin.metrics, PATH, is_registered=True)
+    run_rpc(recorder)
+    run_rpc(recorder.labelled("x"))
+    for _ in range(3):
+        run_rpc(recorder)
+    assert len(plugin.bound) == len(set(plugin.bound)) == 6
+    assert plugin.values_of[:3] == [(1,), (0.25, 10, 20), (0.5,)]
+    assert len(plugin.values_of) == 15
+
+
+def test_cache_of_bound_functions_is_cleared_when_it_is_large() -> None:
+    plugin = BindingPlugin()
+    recorder = CallRecorder(plugin.metrics, PATH, is_registered=True)
+    for number in range(BOUND_MAX + 1):
+        recorder.on_call_end(str(number), 0.5)
+    recorder.on_call_end(str(BOUND_MAX), 0.5)
+    assert len(plugin.bound) == BOUND_MAX + 1
+    recorder.on_call_end("0", 0.5)
+    assert len(plugin.bound) == BOUND_MAX + 2
+
+
+def test_bound_function_that_raises_does_not_affect_the_rpc_or_other_plugins(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broken, other = BindingPlugin(RuntimeError("no")), RecordingPlugin()
+    run_rpc(CallRecorder(broken.metrics, PATH, is_registered=True))
+    assert caplog.text.count("RuntimeError: no") == 3
+    plugins = [BindingPlugin(RuntimeError("no")), other]
+    run_rpc(CallRecorder(Metrics(TARGET, plugins), PATH, is_registered=True))
+    assert other.count_of(ATTEMPT_STARTED) == len(other.values(CALL_DURATION)) == 1
+
+
+def test_plugin_that_cannot_bind_records_each_value(caplog: pytest.LogCaptureFixture) -> None:
+    class Unbound(BindingPlugin):
+        """Raises in `bind`."""
+
+        def bind(self, *_: object) -> RecordValues:
+            raise RuntimeError("no")
+
+    plugin = Unbound()
+    run_rpc(CallRecorder(plugin.metrics, PATH, is_registered=True))
+    assert [value for _, value in plugin.values(ATTEMPT_SENT)] == [10]
+    assert "raised" in caplog.text
