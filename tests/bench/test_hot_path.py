@@ -124,6 +124,14 @@ class Loopback(AsyncioNetwork):
         client.connection_made(backend)
         return backend, client
 
+    def start_connect(
+        self,
+        address: Address,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        on_failed: Callable[[OSError], None],
+    ) -> None:
+        return
+
     @property
     def writes(self) -> int:
         return sum(backend.writes for backend in self.backends)

@@ -670,6 +670,14 @@ class SilentNetwork(AsyncioNetwork):
         protocol.connection_made(socket)
         return socket, protocol
 
+    def start_connect(
+        self,
+        address: Address,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        on_failed: Callable[[OSError], None],
+    ) -> None:
+        return
+
 
 @asynccontextmanager
 async def connecting(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from proxyless.base import Address, Status, StatusCode
 from proxyless.channel import Channel, ChannelOptions, LoopStack, SubchannelPool
 from proxyless.resolver import ResolverRegistry
 from proxyless.runtime import AsyncioNetwork, DeadlineQueue, LoopClock, WorkQueue, seeded_random
+from proxyless.transport.attempt import TaskAttempt
 from tests.worlds.channels import CallObserver
 from tests.worlds.meshes import PATH, MeshResolverFactory, MeshWorld
 from tests.worlds.xds_dependencies import set_resource
@@ -16,7 +18,8 @@ from tests.worlds.xds_dependencies import set_resource
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from proxyless.transport import ClientTransport, Connector, TransportOptions
+    from proxyless.transport import Connector, TransportOptions
+    from proxyless.transport.attempt import OnDone
     from proxyless.wire import StreamEnd
 
 
@@ -32,14 +35,18 @@ class RefusingConnector:
         self._loop = asyncio.get_running_loop()
         self._is_requested = False
 
-    async def connect(
+    def start(
         self,
         address: Address,
         options: TransportOptions,
         *,
         server_name: str | None = None,
+        on_done: OnDone,
         on_unusable: Callable[[Status], None],
-    ) -> ClientTransport | Status:
+    ) -> TaskAttempt:
+        return TaskAttempt(self._loop, address, partial(self._connect, address), on_done)
+
+    async def _connect(self, address: Address) -> Status:
         self.attempts.append(address)
         self.by_turn[-1] += 1
         if not self._is_requested:

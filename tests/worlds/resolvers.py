@@ -48,6 +48,14 @@ class NameServer:
     ) -> tuple[asyncio.Transport, Any]:
         raise AssertionError(f"a resolver does not connect, wanted {address}")
 
+    def start_connect(
+        self,
+        address: Address,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        on_failed: Callable[[OSError], None],
+    ) -> None:
+        raise AssertionError(f"a resolver does not connect, wanted {address}")
+
     async def start_tls(
         self,
         transport: asyncio.Transport,

@@ -7,6 +7,7 @@ keepalive are real; the test provides the bytes of the peer.
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from bench.transport_calls import UnaryCall
 from proxyless.base import Address, State, Status, StatusCode, Trace, parse_address
@@ -14,6 +15,7 @@ from proxyless.channel.pool import SubchannelHandle, SubchannelPool
 from proxyless.channel.subchannel_options import SubchannelOptions
 from proxyless.runtime import DeadlineQueue, Random, VirtualClock, seeded_random
 from proxyless.transport import ClientTransport, TransportOptions
+from proxyless.transport.attempt import OnDone, TaskAttempt
 from proxyless.transport.client import LoopTools
 from proxyless.transport.pump import ReadBuffer, turns_of
 from proxyless.wire import RequestEncoder
@@ -100,12 +102,23 @@ class SubchannelWorld:
         self.pool = SubchannelPool(self, clock=self.clock, random=random, trace=trace)
         self.attempts: list[Attempt] = []
 
-    async def connect(
+    def start(
         self,
         address: Address,
         options: TransportOptions,
         *,
         server_name: str | None = None,
+        on_done: OnDone,
+        on_unusable: Callable[[Status], None],
+    ) -> TaskAttempt:
+        connect = partial(self._connect, address, options, server_name, on_unusable)
+        return TaskAttempt(self.loop, address, connect, on_done)
+
+    async def _connect(
+        self,
+        address: Address,
+        options: TransportOptions,
+        server_name: str | None,
         on_unusable: Callable[[Status], None],
     ) -> ClientTransport | Status:
         attempt = Attempt(self, address, options, server_name, on_unusable)

@@ -1,7 +1,7 @@
 """Connection: one attempt to connect a subchannel, and the transport that comes of it.
 
-An attempt has a task, which ends when it is connected. All that have a task or a socket are in
-`Connections`: when it is empty, no socket is left.
+All attempts that are under way, and all that have a socket, are in `Connections`: when it is empty,
+no socket is left.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from proxyless.channel.subchannel_options import SubchannelOptions
     from proxyless.runtime import Clock, Random
     from proxyless.transport import ClientTransport, KeepaliveConfig, TransportOptions
+    from proxyless.transport.attempt import Attempt, OnDone
 
 # Options whose keepalive time was raised. Past this the oldest entry is removed.
 SLOWED_OPTIONS_MAX: Final = 256
@@ -37,14 +38,15 @@ _ABANDONED: Final = Status(StatusCode.UNAVAILABLE, "connection was abandoned by 
 class Connects(Protocol):
     """The method of `Connector` that is used here."""
 
-    async def connect(
+    def start(
         self,
         address: Address,
         options: TransportOptions,
         *,
         server_name: str | None = None,
+        on_done: OnDone,
         on_unusable: Callable[[Status], None],
-    ) -> ClientTransport | Status: ...
+    ) -> Attempt: ...
 
 
 class KeepaliveTimes:
@@ -71,7 +73,7 @@ class KeepaliveTimes:
 
 
 class Connections:
-    """Everything that has a task or a socket. Ordered, so that simulations are reproducible."""
+    """All attempts and all sockets. Ordered, so that simulations are reproducible."""
 
     __slots__ = ("_all", "_emptied", "_guard")
 
@@ -150,16 +152,16 @@ class ConnectionOwner(Protocol):
 
 
 class Connection:
-    """One attempt to connect, and the transport if it succeeds. Owns the task and the socket."""
+    """One attempt to connect, and the transport if it succeeds. Owns both."""
 
     __slots__ = (
+        "_attempt",
         "_gone",
         "_options",
         "_subchannel",
         "_tools",
         "id",
         "keepalive",
-        "task",
         "transport",
     )
 
@@ -175,48 +177,31 @@ class Connection:
         self.transport: ClientTransport | None = None
         # Created by the first `wait_gone`.
         self._gone: asyncio.Future[None] | None = None
-        # None after the attempt.
-        self.task: asyncio.Task[None] | None = create_owned_task(tools.loop, self._run())
         tools.connections.add(self, tools.loop)
-        self.task.add_done_callback(self._on_done)
+        # None after the attempt.
+        self._attempt: Attempt | None = tools.connector.start(
+            subchannel.address,
+            self._options,
+            server_name=options.server_name,
+            on_done=self._on_done,
+            on_unusable=self._on_unusable,
+        )
 
-    async def _run(self) -> None:
-        result = await self._connect()
-        if isinstance(result, Status):
-            if not self._tools.loop.is_closed():
-                self._subchannel.on_failed(result)
-            return
-        self.transport = result
-        result.on_closed = self._on_gone
-        self._subchannel.on_connected(self, result)
-
-    async def _connect(self) -> ClientTransport | Status:
-        subchannel = self._subchannel
-        try:
-            return await self._tools.connector.connect(
-                subchannel.address,
-                self._options,
-                server_name=subchannel.options.server_name,
-                on_unusable=self._on_unusable,
-            )
-        except Exception as error:
-            # A connector returns errors, so this is a bug, or a check of the peer that raised.
-            # Without a status RPCs would wait for ever.
-            text = f"{subchannel.address}: connecting raised {error!r}"
-            # On a closed loop the error is that of cleaning up without one.
-            if not self._tools.loop.is_closed():
-                self._tools.loop.call_exception_handler({"message": text, "exception": error})
-            return Status(StatusCode.UNAVAILABLE, text)
+    def _on_done(self, result: ClientTransport | Status | None) -> None:
+        """The attempt is over; None if it was cancelled."""
+        self._attempt = None
+        if result is None:
+            self._on_gone()
+        elif isinstance(result, Status):
+            self._subchannel.on_failed(result)
+            self._on_gone()
+        else:
+            self.transport = result
+            result.on_closed = self._on_gone
+            self._subchannel.on_connected(self, result)
 
     def _on_unusable(self, status: Status) -> None:
         self._subchannel.on_unusable(self, status)
-
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        self.task = None
-        if self.transport is None:
-            self._on_gone()
-        elif task.cancelled():  # The loop is about to close.
-            self.abort()
 
     def _on_gone(self) -> None:
         """The attempt has ended without a connection, or the socket is closed."""
@@ -225,7 +210,7 @@ class Connection:
             self._gone.set_result(None)
 
     def when_gone(self) -> asyncio.Future[None]:
-        """A future that is done when no task and no socket is left."""
+        """A future that is done when the attempt is over and no socket is left."""
         if self._gone is None:
             self._gone = self._tools.loop.create_future()
             if self not in self._tools.connections:
@@ -252,12 +237,14 @@ class Connection:
             self.transport.close()
 
     def _cancel(self) -> None:
-        if self.task is not None:
-            self.task.cancel()
+        if self._attempt is not None:
+            self._attempt.cancel()
 
     def abort(self) -> None:
         """Close the socket without flushing."""
-        if self.transport is not None:
+        if self.transport is None:
+            self._cancel()
+        else:
             self.transport.abort(_ABANDONED)
 
 

@@ -15,6 +15,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from proxyless.base import Address, IpAddress, UnixAddress
+from proxyless.runtime.socket_transport import SocketTransport
 
 if TYPE_CHECKING:
     from proxyless.runtime.lookups import Answer
@@ -58,6 +59,19 @@ class Network(Protocol):
         The hostname is sent (SNI), and the peer's certificate is checked against it; for an IP
         address, its default is the address. Raises ValueError if the context checks hostnames and
         there is none.
+        """
+
+    def start_connect(
+        self,
+        address: Address,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        on_failed: Callable[[OSError], None],
+    ) -> Callable[[], None] | None:
+        """Start `connect` without TLS, and call back; None if this address needs `connect`.
+
+        `connection_made` of the protocol may be called inside this call; `on_failed` is not. The
+        result cancels the attempt, after which neither is called; it aborts a connection. Raises
+        OSError.
         """
 
     async def start_tls(
@@ -115,11 +129,11 @@ class AsyncioNetwork:
                     server_hostname=name,
                     ssl_shutdown_timeout=shutdown_timeout_s,
                 )
-            case IpAddress(host, port) if isinstance(loop, asyncio.SelectorEventLoop) and _IS_POSIX:
+            case IpAddress(host, port) if _has_selector(loop):
                 # Cheaper than the loop's own way from an address to a socket.
                 sock = await _connect_tcp(loop, host, port)
                 if tls is None or name is None:
-                    return await loop.create_connection(protocol_factory, sock=sock)
+                    return SocketTransport.open(loop, sock, protocol_factory)
                 from proxyless.runtime.shared_tls import connect_tls  # noqa: PLC0415 - few have TLS
 
                 timeout_s = _TLS_SHUTDOWN_TIMEOUT_S
@@ -143,6 +157,19 @@ class AsyncioNetwork:
                     server_hostname=name,
                     ssl_shutdown_timeout=shutdown_timeout_s,
                 )
+
+    def start_connect(
+        self,
+        address: Address,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        on_failed: Callable[[OSError], None],
+    ) -> Callable[[], None] | None:
+        loop = asyncio.get_running_loop()
+        if isinstance(address, UnixAddress) or "%" in address.host or not _has_selector(loop):
+            return None
+        protocol = protocol_factory()
+        host, port = address.host, address.port
+        return SocketTransport.start_connect(loop, host, port, protocol, on_failed).abort
 
     async def start_tls(
         self,
@@ -269,6 +296,11 @@ def _name_to_check(address: Address, tls: ssl.SSLContext, server_hostname: str |
 def _check_name(peer: str, tls: ssl.SSLContext, server_hostname: str | None) -> None:
     if not server_hostname and tls.check_hostname:
         raise ValueError(f"tls to {peer} has no server_hostname, wanted one to check")
+
+
+def _has_selector(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether `add_writer` of the loop reports failed attempts to connect, too."""
+    return _IS_POSIX and isinstance(loop, asyncio.SelectorEventLoop)
 
 
 async def _connect_zoned(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:

@@ -191,6 +191,14 @@ class SimNetwork:
         _refuse_tls(tls)
         return await self._fabric.connect(self._host, address, protocol_factory)
 
+    def start_connect(
+        self,
+        address: Address,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        on_failed: Callable[[OSError], None],
+    ) -> None:
+        return  # Links have latencies, so that `connect` has to wait.
+
     async def start_tls(
         self,
         transport: asyncio.Transport,

@@ -1,6 +1,7 @@
 """Transports: HTTP/2 connections of `wire` on asyncio sockets, with TLS and timers.
 
 connector  Connector: connects to an address; a ClientTransport or a Status
+attempt    attempts to connect, with callbacks only or with a task
 client     ClientTransport: a client's connection; keepalive
 server     Server: a small gRPC server on our own wire, for simulation and tests
 pump       Pump: one socket, one wire connection, one write per turn of the loop

@@ -94,7 +94,10 @@ class ClientTransport(Pump):
             self._keepalive = _Keepalive(self, options.keepalive, tools.clock)
         on_received = None if self._keepalive is None else self._keepalive.on_received
         super().__init__(tools.loop, tools.buffer, tools.turns, on_received)
-        self.ready: asyncio.Future[Status] = tools.loop.create_future()
+        # OK after SETTINGS; the reason if the connection was lost before; None until then. Then
+        # `on_settled` is called with it.
+        self.settled: Status | None = None
+        self.on_settled: Callable[[Status], None] | None = None
         self.clock = tools.clock
         self.deadlines = tools.deadlines
         # None after the call.
@@ -205,10 +208,29 @@ class ClientTransport(Pump):
     # Called by the wire
 
     def on_settings(self) -> None:
-        if not self.ready.done():
-            self.ready.set_result(OK)
+        if self.settled is None:
+            self._settle(OK)
             if self._keepalive is not None:
                 self._keepalive.start()
+
+    def _settle(self, status: Status) -> None:
+        self.settled = status
+        on_settled, self.on_settled = self.on_settled, None
+        if on_settled is not None:
+            on_settled(status)
+
+    async def wait_settled(self) -> Status:
+        """Return OK after SETTINGS, or the reason if the connection is lost before."""
+        if self.settled is not None:
+            return self.settled
+        settled: asyncio.Future[Status] = self._loop.create_future()
+
+        def on_settled(status: Status) -> None:
+            if not settled.done():
+                settled.set_result(status)
+
+        self.on_settled = on_settled
+        return await settled
 
     def _on_refused(self) -> None:
         if not self._refusal_timer.pending:
@@ -311,8 +333,8 @@ class ClientTransport(Pump):
     def _become_unusable(self, status: Status) -> None:
         if not self._wire.streams:
             self._stop_keepalive()
-        if not self.ready.done():
-            self.ready.set_result(status)
+        if self.settled is None:
+            self._settle(status)
         on_unusable, self.on_unusable = self.on_unusable, None
         if on_unusable is not None:
             on_unusable(status)

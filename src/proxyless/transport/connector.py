@@ -7,19 +7,27 @@ when the peer's SETTINGS are received: only then the peer supports HTTP/2.
 from __future__ import annotations
 
 import asyncio
-import os
-import ssl
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from proxyless.base import OK, Address, HttpProxy, Status, StatusCode, UnixAddress, one_line
+from proxyless.base import OK, Address, HttpProxy, Status, StatusCode, UnixAddress
 from proxyless.runtime import AsyncioNetwork, Clock, DeadlineQueue, LoopClock, Network
+from proxyless.transport.attempt import (
+    CANCELLED,
+    PlainAttempt,
+    TaskAttempt,
+    describe_error,
+    describe_timeout,
+)
 from proxyless.transport.client import ClientTransport, LoopTools, TransportOptions
 from proxyless.transport.pump import ReadBuffer, turns_of
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
+    from proxyless.transport.attempt import Attempt, OnDone
     from proxyless.transport.tls import ClientTls
     from proxyless.transport.tunnel import Tunnel
 
@@ -36,6 +44,28 @@ class Connector:
             loop, self.clock, ReadBuffer(), self.deadlines, turns_of(self.clock)
         )
 
+    def start(
+        self,
+        address: Address,
+        options: TransportOptions,
+        *,
+        server_name: str | None = None,
+        on_done: OnDone,
+        on_unusable: Callable[[Status], None],
+    ) -> Attempt:
+        """Connect, do the TLS handshake, wait for SETTINGS; all within the options' timeout.
+
+        `server_name` is the host of the target, which TLS checks unless the options override it.
+        `on_done` is not called inside this call. `on_unusable` is called once, when a connection
+        that `on_done` was called with takes no more calls.
+        """
+        if _is_plain(options):
+            attempt = PlainAttempt(self._tools, address, options, on_done, on_unusable)
+            if attempt.start(self._network):
+                return attempt
+        connect = partial(self._connect, address, options, server_name, on_unusable)
+        return TaskAttempt(self._tools.loop, address, connect, on_done)
+
     async def connect(
         self,
         address: Address,
@@ -44,11 +74,35 @@ class Connector:
         server_name: str | None = None,
         on_unusable: Callable[[Status], None] = lambda _: None,
     ) -> ClientTransport | Status:
-        """Connect, do the TLS handshake, wait for SETTINGS; all within the options' timeout.
+        """`start`, and wait until the attempt is over."""
+        done: asyncio.Future[ClientTransport | Status | None] = self._tools.loop.create_future()
 
-        `server_name` is the host of the target, which TLS checks unless the options override it.
-        `on_unusable` is called once, when a returned connection takes no more calls.
-        """
+        def on_done(result: ClientTransport | Status | None) -> None:
+            if not done.done():
+                done.set_result(result)
+            elif isinstance(result, ClientTransport):
+                result.abort(CANCELLED)
+
+        attempt = self.start(
+            address, options, server_name=server_name, on_done=on_done, on_unusable=on_unusable
+        )
+        try:
+            result = await done
+        except asyncio.CancelledError:
+            attempt.cancel()
+            if not done.cancelled() and isinstance(made := done.result(), ClientTransport):
+                made.abort(CANCELLED)
+            raise
+        assert result is not None, "the attempt was not cancelled"
+        return result
+
+    async def _connect(
+        self,
+        address: Address,
+        options: TransportOptions,
+        server_name: str | None,
+        on_unusable: Callable[[Status], None],
+    ) -> ClientTransport | Status:
         where = _describe_route(address, options.http_proxy)
         secured = _secure(options)
         if isinstance(secured, Status):
@@ -78,12 +132,12 @@ class Connector:
         except TimeoutError as error:
             # A timeout of the operating system has a number.
             is_ours = error.errno is None
-            text = f"no connection within {options.connect_timeout_s:g} s"
-            status = Status(StatusCode.UNAVAILABLE, text if is_ours else _describe(error))
+            text = describe_timeout(options) if is_ours else describe_error(error)
+            status = Status(StatusCode.UNAVAILABLE, text)
         except (OSError, ValueError) as error:
-            status = Status(StatusCode.UNAVAILABLE, _describe(error))
+            status = Status(StatusCode.UNAVAILABLE, describe_error(error))
         except BaseException:
-            _abort_all(made, Status(StatusCode.CANCELLED, "connection attempt cancelled"))
+            _abort_all(made, CANCELLED)
             raise
         if status.is_ok and made[-1].is_usable:
             made[-1].on_unusable = on_unusable
@@ -103,7 +157,7 @@ class Connector:
     ) -> Status:
         if tls is None:
             _, transport = await self._network.connect(address, make)
-            return await transport.ready
+            return await transport.wait_settled()
         if tls.server_name is not None:
             server_name = tls.server_name
         socket, transport = await self._network.connect(
@@ -164,11 +218,20 @@ def _secure(options: TransportOptions) -> TransportOptions | Status:
     return replace(options, tls=current, is_local_only=False)
 
 
+def _is_plain(options: TransportOptions) -> bool:
+    return (
+        options.tls is None
+        and options.tls_source is None
+        and options.http_proxy is None
+        and not options.is_local_only
+    )
+
+
 async def _wait_for_settings(
     transport: ClientTransport, socket: asyncio.Transport, tls: ClientTls | None
 ) -> Status:
     """Wait for the SETTINGS of a verified peer."""
-    status = await transport.ready
+    status = await transport.wait_settled()
     if tls is None:
         return status
     if not status.is_ok:
@@ -219,20 +282,3 @@ def _check_peer(socket: asyncio.Transport, tls: ClientTls) -> Status:
 def _abort_all(made: list[ClientTransport], status: Status) -> None:
     for transport in made:
         transport.abort(status)
-
-
-def _describe(error: Exception) -> str:
-    """One line for an operator; the operating system's text if there is one."""
-    match error:
-        case ssl.SSLCertVerificationError():
-            return f"TLS: certificate refused: {error.verify_message}"
-        case ssl.SSLError():
-            # Errors of Python's own have no reason.
-            return one_line(f"TLS: handshake: {getattr(error, 'reason', None) or error}")
-        case OSError(errno=int(number)) if number > 0:
-            # Not the error's own text, which is always "Connect call failed" in asyncio.
-            return os.strerror(number).lower()
-        case OSError(strerror=str(text)):
-            return text.lower()
-        case _:
-            return one_line(str(error)) or type(error).__name__

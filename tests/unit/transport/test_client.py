@@ -25,9 +25,9 @@ PING_PAYLOAD = b"keepaliv"
 async def test_transport_is_ready_after_the_peers_settings() -> None:
     world = ClientTransportWorld(send_settings=False)
     world.transport.connection_made(world.socket)
-    assert not world.transport.ready.done()
+    assert world.transport.settled is None
     world.peer_sends(settings())
-    assert world.transport.ready.result().is_ok
+    assert (await world.transport.wait_settled()).is_ok
     world.peer_sends(settings())
     assert world.transport.is_usable
 
@@ -52,7 +52,7 @@ async def test_transport_is_not_ready_when_the_peer_sends_something_else(
     world = ClientTransportWorld(send_settings=False)
     world.transport.connection_made(world.socket)
     world.peer_sends(first_bytes)
-    assert world.transport.ready.result().details == f"peer broke HTTP/2: {text}"
+    assert (await world.transport.wait_settled()).details == f"peer broke HTTP/2: {text}"
     assert world.socket.is_closed
 
 
@@ -61,7 +61,7 @@ async def test_transport_is_not_ready_when_the_connection_is_lost_before() -> No
     world.transport.connection_made(world.socket)
     world.socket.lose()
     await turn()
-    assert world.transport.ready.result().details == "connection lost: closed by peer"
+    assert (await world.transport.wait_settled()).details == "connection lost: closed by peer"
 
 
 # The authority of a call (A81)

@@ -62,6 +62,14 @@ class FakeNetwork:
             feed(protocol, self.first_bytes)
         return made, protocol
 
+    def start_connect(
+        self,
+        address: Address,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        on_failed: Callable[[OSError], None],
+    ) -> None:
+        return
+
     async def start_tls(
         self,
         transport: asyncio.Transport,
@@ -180,9 +188,14 @@ async def test_error_becomes_a_status_with_address_and_cause(error: Exception, t
     assert status.details.startswith(f"{ADDRESS}: {text}")
 
 
-async def test_other_exceptions_are_raised() -> None:
-    with pytest.raises(ZeroDivisionError):
-        await ConnectorWorld(FakeNetwork(error=ZeroDivisionError())).connect()
+async def test_other_exceptions_are_reported_to_the_loop() -> None:
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: reported.append(context["exception"])
+    )
+    world = ConnectorWorld(FakeNetwork(error=ZeroDivisionError()))
+    await world.expect_refused("connecting raised ZeroDivisionError()")
+    assert [type(each) for each in reported] == [ZeroDivisionError]
 
 
 async def test_connect_fails_after_the_timeout() -> None:

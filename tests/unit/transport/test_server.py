@@ -67,6 +67,14 @@ class FakeNetwork:
     ) -> tuple[asyncio.Transport, P]:
         raise NotImplementedError
 
+    def start_connect(
+        self,
+        address: Address,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        on_failed: Callable[[OSError], None],
+    ) -> None:
+        raise NotImplementedError
+
     async def start_tls(
         self,
         transport: asyncio.Transport,

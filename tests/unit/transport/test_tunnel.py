@@ -78,6 +78,14 @@ class ProxyNetwork:
             protocol.data_received(self.answer)
         return self.sockets[-1], protocol
 
+    def start_connect(
+        self,
+        address: Address,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        on_failed: Callable[[OSError], None],
+    ) -> None:
+        return
+
     async def start_tls(
         self,
         transport: asyncio.Transport,
@@ -134,7 +142,7 @@ async def connect_and_send_settings(network: ProxyNetwork, **arguments: object) 
     while not attempt.done():
         await turn()
         taker = network.sockets[-1].get_protocol() if network.sockets else None
-        if isinstance(taker, ClientTransport) and not taker.ready.done():
+        if isinstance(taker, ClientTransport) and taker.settled is None:
             feed(taker, settings())
     made = attempt.result()
     assert isinstance(made, ClientTransport), made
