@@ -173,8 +173,10 @@ async def raw_server(behave: Behave, tls: SSLContext | None = None) -> AsyncIter
         server.close()
         for task in running:
             task.cancel()
-        # An exception in `behave` fails the test.
-        await asyncio.gather(*running)
+        # An exception in `behave` fails the test. A task that had not begun is cancelled.
+        for result in await asyncio.gather(*running, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
 
 
 async def stay_silent(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
