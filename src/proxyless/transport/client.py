@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 # How long the stream limit stays lowered after the peer refused a stream.
 REFUSAL_BACKOFF_S = 0.1
+_NO_AUTHORITY = ("", None)
 _KEEPALIVE_PING = b"keepaliv"
 _CHECK_INTERVAL_MAX_S = 3600.0
 # Code and debug data of the GOAWAY of a server that gets too many keepalive PINGs (A8).
@@ -79,11 +80,28 @@ class LoopTools:
 class ClientTransport(Pump):
     """One connection to a server. Owns the wire connection and the keepalive timer."""
 
+    __slots__ = (
+        "__weakref__",
+        "_keepalive",
+        "_last_authority",
+        "_probes",
+        "_refusal_timer",
+        "_siblings",
+        "address",
+        "clock",
+        "deadlines",
+        "has_pinged_too_often",
+        "on_settled",
+        "on_unusable",
+        "open",
+        "open_unary",
+        "settled",
+        "unusable_cause",
+    )
+
     _wire: ClientConnection
     # A turn with so many calls takes long, and what is sent to a closed peer is lost.
     _checked_pieces_min = 8
-    # Why it takes no more calls: the code of the peer's GOAWAY, or the error of the socket.
-    unusable_cause: int | Exception | None = None
 
     def __init__(
         self, tools: LoopTools, options: TransportOptions, on_unusable: Callable[[Status], None]
@@ -111,14 +129,16 @@ class ClientTransport(Pump):
         # Pending while the stream limit is below the one that the peer announced.
         self._refusal_timer: Timer = IDLE_TIMER
         self._wire.on_refused = self._on_refused
+        # Why it takes no more calls: the code of the peer's GOAWAY, or the error of the socket.
+        self.unusable_cause: int | Exception | None = None
         # Set before `on_unusable`: the next connection should send fewer keepalive PINGs.
         self.has_pinged_too_often = False
         # The address that it was connected to; set by the connector.
         self.address: Address | None = None
         # Called when a PING is answered.
-        self._probes: list[Callable[[], None]] = []
+        self._probes: tuple[Callable[[], None], ...] = ()
         # Cache of `refuse_authority`, for the last authority.
-        self._last_authority: tuple[str, Status | None] = ("", None)
+        self._last_authority: tuple[str, Status | None] = _NO_AUTHORITY
 
     # Calls
 
@@ -177,7 +197,7 @@ class ClientTransport(Pump):
             if not sibling.wire.group:
                 self._wire.add_to_group(sibling.wire)
         self._siblings = siblings
-        self._last_authority = ("", None)
+        self._last_authority = _NO_AUTHORITY
 
     def refuse_authority(self, authority: str) -> Status | None:
         """The status of a call whose authority the peer's certificate does not match (A81)."""
@@ -244,7 +264,7 @@ class ClientTransport(Pump):
 
     def on_ping_ack(self, payload: bytes) -> None:
         """Keepalive does not need it: every received byte counts as an answer."""
-        probes, self._probes = self._probes, []
+        probes, self._probes = self._probes, ()
         for on_answer in probes:
             on_answer()
 
@@ -264,7 +284,7 @@ class ClientTransport(Pump):
 
         With keepalive, a peer that does not answer in its timeout ends the connection.
         """
-        self._probes.append(on_answer)
+        self._probes += (on_answer,)
         if self._keepalive is not None:
             self._keepalive.await_answer()
         self.send_keepalive_ping()

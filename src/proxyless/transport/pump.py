@@ -53,6 +53,26 @@ def turns_of(clock: Clock) -> Turns:
 class Pump(asyncio.BufferedProtocol):
     """asyncio protocol of one wire connection."""
 
+    # Thousands of connections have no `__dict__` each, which the garbage collector would visit.
+    __slots__ = (
+        "_descriptor",
+        "_had_other_calls",
+        "_is_buffering",
+        "_is_flush_due",
+        "_is_lost",
+        "_is_reading",
+        "_is_write_broken",
+        "_linger",
+        "_loop",
+        "_on_received",
+        "_socket",
+        "_turns",
+        "_view",
+        "_waiters",
+        "_wire",
+        "on_closed",
+    )
+
     # Set by the subclass before `connection_made`.
     _wire: "Connection"
     # So many pieces of output are written only if the peer has not closed the connection meanwhile.

@@ -7,7 +7,13 @@ import pytest
 
 from bench.transport_calls import UnaryCall
 from proxyless.base import Status, StatusCode
-from proxyless.transport import ClientTls, KeepaliveConfig, TransportOptions, client_context
+from proxyless.transport import (
+    ClientTls,
+    ClientTransport,
+    KeepaliveConfig,
+    TransportOptions,
+    client_context,
+)
 from proxyless.transport.client import REFUSAL_BACKOFF_S
 from proxyless.wire import ErrorCode
 from proxyless.wire import frames as kinds
@@ -105,7 +111,9 @@ async def test_authority_is_refused_if_one_of_several_connections_refuses_it(
     oldest, other = ClientTransportWorld().transport, ClientTransportWorld().transport
     assert oldest.refuse_authority("a.test") is None
     refusal = Status(StatusCode.UNAUTHENTICATED, "other names")
-    monkeypatch.setattr(other, "compare_authority", lambda _: refusal)
+    monkeypatch.setattr(
+        ClientTransport, "compare_authority", lambda each, _: refusal if each is other else None
+    )
     oldest.set_siblings((other,))
     assert oldest.refuse_authority("a.test") == refusal
     oldest.set_siblings(())
