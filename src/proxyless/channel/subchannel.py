@@ -242,27 +242,28 @@ class Subchannel:
     # Enacting
 
     def _step(self, event: Event) -> None:
-        before = self.state
-        effects = self._connectivity.step(event)
-        if self.state is not before:
+        connectivity = self._connectivity
+        before = connectivity.state
+        effects = connectivity.step(event)
+        if connectivity.state is not before:
             if self.meter is not None:
                 self.meter.on_change(before, event)
             # First, so that observers get this change before a timer without delay makes the next.
             self._publish()
-        elif self.meter is not None and self.state is State.READY:
+        elif self.meter is not None and before is State.READY:
             self.meter.on_further_connection(event)
         for effect in effects:
             self._enact(effect)
 
     def _publish(self) -> None:
-        state, trace = self.state, self._tools.trace
+        trace = self._tools.trace
         if trace.active:
-            reason = self._connectivity.reason
+            state, reason = self.state, self._connectivity.reason
             trace.emit("subchannel.state", address=self.address, state=state, reason=reason)
         self._notify()
 
     def _notify(self) -> None:
-        state, status = self.state, self.status
+        state, status = self._connectivity.state, self._connectivity.status
         for observer in self._observers:
             observer.on_change(state, status, self.transport)
         if self._load_reports is not None:
