@@ -14,7 +14,16 @@ from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from proxyless.base import OK, Locality, State, Status, StatusCode, one_line, quote
+from proxyless.base import (
+    EMPTY_ATTRIBUTES,
+    OK,
+    Locality,
+    State,
+    Status,
+    StatusCode,
+    one_line,
+    quote,
+)
 from proxyless.base.frozen import frozen
 from proxyless.base.json_fields import JsonObject
 from proxyless.base.texts import NAME_LENGTH_MAX
@@ -235,6 +244,9 @@ class ClusterImplPolicy(ForwardingHelper):
         self._client: tuple[XdsClient, str] | None = None
         self._tls: ClusterTls | None = None
         self._may_rewrite = False
+        # The last attributes of a subchannel, as the child passed them and extended. Endpoints
+        # share them.
+        self._last_attributes: tuple[Attributes | None, Attributes] = (None, EMPTY_ATTRIBUTES)
         # The child's subchannels until it releases them.
         self._subchannels: dict[ClusterImplSubchannel, None] = {}
         # Trackers of the current counters, which the subchannels of a locality share.
@@ -323,6 +335,7 @@ class ClusterImplPolicy(ForwardingHelper):
         if self._tls is None or (client, cluster) != self._client:
             self._client = (client, cluster)
             self._tls = cluster_tls(client, cluster)
+            self._last_attributes = (None, EMPTY_ATTRIBUTES)
             # Only trusted servers may have routes rewrite the authority; without one, picks skip
             # the hostnames.
             self._may_rewrite = client.bootstrap.has_trusted_server
@@ -391,10 +404,9 @@ class ClusterImplPolicy(ForwardingHelper):
 
     def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
         """A subchannel with the TLS config of this cluster (A74-66), whose RPCs are counted."""
-        tls = self._tls
-        secured = attributes if tls is None else attributes.with_(UPSTREAM_TLS, tls)
-        if self._connections is not None:
-            secured = secured.with_(CONNECTION_LIMIT, self._connections)
+        if attributes is not self._last_attributes[0]:
+            self._last_attributes = (attributes, self._extend(attributes))
+        secured = self._last_attributes[1]
         locality = attributes.get(LOCALITY) or Locality()
         if self._helper.context.metrics.active and self._limit is not None:
             # "attributes with the values for the … labels" - A94
@@ -410,6 +422,14 @@ class ClusterImplPolicy(ForwardingHelper):
         subchannel.set_tracker(self._find_tracker(locality))
         self._subchannels[subchannel] = None
         return subchannel
+
+    def _extend(self, attributes: Attributes) -> Attributes:
+        """The attributes, with TLS and the limit of connections."""
+        tls = self._tls
+        extended = attributes if tls is None else attributes.with_(UPSTREAM_TLS, tls)
+        if self._connections is None:
+            return extended
+        return extended.with_(CONNECTION_LIMIT, self._connections)
 
     def on_release(self, subchannel: ClusterImplSubchannel) -> None:
         """Idempotent."""

@@ -21,7 +21,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from proxyless.base import EMPTY_ATTRIBUTES, Address, Attributes, Key, State, Status
+from proxyless.base import EMPTY_ATTRIBUTES, OK, Address, Attributes, Key, State, Status
 from proxyless.lb.api import Complete
 from proxyless.lb.attributes import ENDPOINT_WEIGHT, HASH_KEY, HOLDER, differ_only_in_proxy
 from proxyless.lb.forwarding import ForwardingSubchannel
@@ -206,10 +206,20 @@ class Host:
 class HostSubchannel(ForwardingSubchannel):
     """A subchannel whose owner may change from the child to the policy.
 
-    The child's listeners are not called after the child has released it.
+    It has one watch of the inner subchannel, and passes states on to the child's listeners, which
+    are not called after the child has released it.
     """
 
-    __slots__ = ("_child_watches", "_hosts", "_override", "attributes", "host", "state")
+    __slots__ = (
+        "_child_listeners",
+        "_child_watches",
+        "_hosts",
+        "_override",
+        "_status",
+        "attributes",
+        "host",
+        "state",
+    )
 
     def __init__(self, inner: Subchannel, attributes: Attributes, host: Host, hosts: Hosts) -> None:
         super().__init__(inner)
@@ -220,8 +230,10 @@ class HostSubchannel(ForwardingSubchannel):
         self._override: Complete | None = None
         # From the inner subchannel.
         self.state: State | None = None
-        # The child's watches, cancelled by `release`.
-        self._child_watches: tuple[Cancel, ...] = ()
+        self._status = OK
+        # The child's listeners, and its watches of health and load. Removed by `release`.
+        self._child_listeners: tuple[StateListener, ...] = ()
+        self._child_watches: tuple[_ChildWatch, ...] = ()
         inner.watch(self._on_state)
 
     @property
@@ -232,7 +244,14 @@ class HostSubchannel(ForwardingSubchannel):
         return self._override
 
     def watch(self, listener: StateListener) -> Cancel:
-        return self._until_released(self.inner.watch(listener))
+        assert self.state is not None, "the first call was inside `inner.watch`"
+        # First: the listener may request a connection.
+        self._child_listeners += (listener,)
+        listener(self.state, self._status)
+        return partial(self._remove_listener, listener)
+
+    def _remove_listener(self, listener: StateListener) -> None:
+        self._child_listeners = tuple(each for each in self._child_listeners if each != listener)
 
     def watch_health(self, listener: StateListener) -> Cancel:
         return self._until_released(self.inner.watch_health(listener))
@@ -241,27 +260,42 @@ class HostSubchannel(ForwardingSubchannel):
         return self._until_released(self.inner.watch_load_reports(interval_s, listener))
 
     def release(self) -> None:
-        watches, self._child_watches = self._child_watches, ()
-        for cancel_inner in watches:
-            cancel_inner()
+        watches, self._child_watches, self._child_listeners = self._child_watches, (), ()
+        for watch in watches:
+            watch.cancel_inner()
         self._hosts.on_child_release(self)
 
     def _until_released(self, cancel_inner: Cancel) -> Cancel:
-        self._child_watches += (cancel_inner,)
-        return partial(self._cancel_child_watch, cancel_inner)
+        watch = _ChildWatch(self, cancel_inner)
+        self._child_watches += (watch,)
+        return watch
 
-    def _cancel_child_watch(self, cancel_inner: Cancel) -> None:
+    def cancel_child_watch(self, watch: _ChildWatch) -> None:
         # `release` may have cancelled it.
-        if cancel_inner in self._child_watches:
-            watches = list(self._child_watches)
-            watches.remove(cancel_inner)
-            self._child_watches = tuple(watches)
-            cancel_inner()
+        if watch in self._child_watches:
+            self._child_watches = tuple(each for each in self._child_watches if each is not watch)
+            watch.cancel_inner()
 
     def _on_state(self, state: State, status: Status) -> None:
-        before, self.state = self.state, state
+        before, self.state, self._status = self.state, state, status
         if before is not None:
             self._hosts.on_state(self, before)
+            for listener in self._child_listeners:
+                if listener in self._child_listeners:
+                    listener(state, status)
+
+
+class _ChildWatch:
+    """Cancels a child's watch when it is called. One object; a `partial` of a method has three."""
+
+    __slots__ = ("_subchannel", "cancel_inner")
+
+    def __init__(self, subchannel: HostSubchannel, cancel_inner: Cancel) -> None:
+        self._subchannel: Final = subchannel
+        self.cancel_inner: Final = cancel_inner
+
+    def __call__(self) -> None:
+        self._subchannel.cancel_child_watch(self)
 
 
 def _relevant(attributes: Attributes) -> Attributes:
@@ -279,11 +313,9 @@ class HostsOwner(Protocol):
 
     def should_keep(self, host: Host) -> bool:
         """Whether to own the host's subchannel that the child releases."""
-        ...
 
     def on_host_change(self, *, is_during_call: bool) -> None:
         """Retry queued picks. `is_during_call`: this is inside a call of the child."""
-        ...
 
 
 class Hosts:

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from proxyless.base import EMPTY_ATTRIBUTES, Endpoint, State
+from proxyless.base import EMPTY_ATTRIBUTES, Endpoint, State, Status
 from proxyless.lb.policies.round_robin import RoundRobinFactory
 from proxyless.xds.config.attributes import HEALTH_STATUS
 from proxyless.xds.lb.override_host.hosts import (
@@ -128,6 +128,34 @@ def test_child_is_not_notified_after_it_released_the_subchannel(world: HostsWorl
     assert inner.load_watches == []
     assert world.host("a").owned is subchannel
     assert world.host("a").state is CONNECTING
+
+
+def test_childs_listeners_share_one_watch_of_the_inner_subchannel(world: HostsWorld) -> None:
+    subchannel = world.child_creates("a")
+    inner = world.lb_world.subchannels[0]
+    first, second = list[State](), list[State]()
+    subchannel.watch(lambda state, _: first.append(state))
+    inner.connecting()
+    cancel = subchannel.watch(lambda state, _: second.append(state))
+    inner.ready()
+    cancel()
+    inner.idle()
+    assert first == [IDLE, CONNECTING, READY, IDLE]
+    assert second == [CONNECTING, READY]
+
+
+def test_listener_is_not_called_when_another_one_releases_the_subchannel(world: HostsWorld) -> None:
+    subchannel = world.child_creates("a")
+    reported: list[State] = []
+
+    def release(state: State, _: Status) -> None:
+        if state is CONNECTING:
+            subchannel.release()
+
+    subchannel.watch(release)
+    subchannel.watch(lambda state, _: reported.append(state))
+    world.lb_world.subchannels[0].connecting()
+    assert reported == [IDLE]
 
 
 @pytest.mark.parametrize("is_keeping", [True, False])
