@@ -63,7 +63,19 @@ class FullCollections:
                 return
             self._before = None
             if gc.get_threshold() == (*before[:2], DEFERRED_THRESHOLD):
-                gc.set_threshold(*before)
+                _collect_if_due(before)
+
+
+def _collect_if_due(thresholds: tuple[int, int, int]) -> None:
+    """Set the thresholds, and let Python decide now whether a full collection is due.
+
+    Otherwise that would be some thousand allocations later, in the middle of the next update.
+    """
+    if gc.get_count()[2] > thresholds[2]:
+        gc.set_threshold(1, *thresholds[1:])
+        # Python decides when containers are created.
+        _ = [[], [], []]
+    gc.set_threshold(*thresholds)
 
 
 FULL_COLLECTIONS: Final = FullCollections()

@@ -74,3 +74,20 @@ def test_higher_threshold_of_the_application_stays() -> None:
     assert gc.get_threshold() == (700, 10, 2 * DEFERRED_THRESHOLD)
     collections.resume()
     assert gc.get_threshold() == (700, 10, 2 * DEFERRED_THRESHOLD)
+
+
+@pytest.mark.parametrize("is_due", [True, False])
+def test_full_collection_that_was_deferred_runs_at_the_end(is_due: bool) -> None:
+    gc.collect()
+    before = gc.get_stats()[2]["collections"]
+    collections = FullCollections()
+    collections.defer()
+    kept: list[list[object]] = []
+    for _ in range(THRESHOLDS[2] + 1 if is_due else 1):
+        # More objects that stay than a quarter of those that were there.
+        kept += [[] for _ in range(100_000)]
+        gc.collect(1)
+    assert gc.get_stats()[2]["collections"] == before
+    collections.resume()
+    assert gc.get_stats()[2]["collections"] == before + is_due
+    assert gc.get_threshold() == THRESHOLDS
