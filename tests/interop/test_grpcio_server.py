@@ -624,7 +624,9 @@ async def test_connection_stays_open_when_keepalive_pings_are_answered(
     )
     transport = await client.connect(backend.address, TransportOptions(keepalive=keepalive))
     answers: list[bytes] = []
-    monkeypatch.setattr(transport, "on_ping_ack", answers.append)
+    monkeypatch.setattr(
+        type(transport), "on_ping_ack", lambda _transport, data: answers.append(data)
+    )
     await until(lambda: len(answers) >= 5, "five answers")
     assert transport.is_usable
     assert await expect_reply(UnaryCall(transport, encode("Echo"), b"alive")) == b"alive"

@@ -278,11 +278,14 @@ class HostSubchannel(ForwardingSubchannel):
 
     def _on_state(self, state: State, status: Status) -> None:
         before, self.state, self._status = self.state, state, status
-        if before is not None:
-            self._hosts.on_state(self, before)
-            for listener in self._child_listeners:
-                if listener in self._child_listeners:
-                    listener(state, status)
+        if before is None:
+            return
+        has_changed = self._hosts.on_state(self, before)
+        for listener in self._child_listeners:
+            if listener in self._child_listeners:
+                listener(state, status)
+        if has_changed:
+            self._hosts.report_changes()
 
 
 class _ChildWatch:
@@ -314,8 +317,14 @@ class HostsOwner(Protocol):
     def should_keep(self, host: Host) -> bool:
         """Whether to own the host's subchannel that the child releases."""
 
-    def on_host_change(self, *, is_during_call: bool) -> None:
-        """Retry queued picks. `is_during_call`: this is inside a call of the child."""
+    def on_host_change(self) -> None:
+        """Note that queued picks have to be retried. One of the next two calls follows."""
+
+    def report_changes(self) -> None:
+        """Retry queued picks, unless a report of the child has done it since."""
+
+    def report_changes_soon(self) -> None:
+        """The same after the current call, which is one of the child."""
 
 
 class Hosts:
@@ -392,24 +401,30 @@ class Hosts:
         self._remove_if_unused(host)
         self._notify_if_awaited(host)
 
-    def on_state(self, subchannel: HostSubchannel, before: State) -> None:
-        """Notify the policy if queued RPCs may depend on the state: the child may not report it."""
+    def on_state(self, subchannel: HostSubchannel, before: State) -> bool:
+        """Whether queued RPCs may depend on the state: the child may not report it."""
         host = subchannel.host
         if subchannel is host.replacement:
             self._refresh_owned(host)
         if subchannel is not host.subchannel or subchannel.state is before:
-            return
+            return False
         is_lost = before is State.READY and host.last_used_s != _NEVER
-        if subchannel is host.owned or host.is_awaited or is_lost:
-            host.is_awaited = False
-            self._refresh_owned(host)
-            self._owner.on_host_change(is_during_call=False)
+        if not (subchannel is host.owned or host.is_awaited or is_lost):
+            return False
+        host.is_awaited = False
+        self._refresh_owned(host)
+        self._owner.on_host_change()
+        return True
+
+    def report_changes(self) -> None:
+        self._owner.report_changes()
 
     def _notify_if_awaited(self, host: Host) -> None:
         """Called inside calls of the child."""
         if host.is_awaited:
             host.is_awaited = False
-            self._owner.on_host_change(is_during_call=True)
+            self._owner.on_host_change()
+            self._owner.report_changes_soon()
 
     # Owned subchannels.
 

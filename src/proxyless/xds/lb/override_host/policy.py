@@ -139,7 +139,7 @@ class OverrideHostPolicy(ForwardingHelper):
         # Pending from the first update with endpoints; and when it fires.
         self._sweep_timer = IDLE_TIMER
         self._sweep_s = 0.0
-        # Hosts to connect after the current call; and whether to report then.
+        # Hosts to connect after the current call; and whether queued picks wait for a report.
         self._to_connect = SoonQueue[Host](helper.context.clock, self._connect_hosts)
         self._has_changes = False
         # The child's last report; and the hold, active during its updates.
@@ -255,15 +255,17 @@ class OverrideHostPolicy(ForwardingHelper):
             self._trace("override_host.kept", host)
         return is_needed
 
-    def on_host_change(self, *, is_during_call: bool) -> None:
-        """Report, so that queued picks are retried; during a call of the child, soon after."""
-        if self._hold.active or self._is_closed:
-            return
-        if is_during_call:
-            self._has_changes = True
-            self._to_connect.request()
-        else:
+    def on_host_change(self) -> None:
+        # An update reports at its end.
+        self._has_changes = not self._hold.active and not self._is_closed
+
+    def report_changes(self) -> None:
+        if self._has_changes:
             self._publish()
+
+    def report_changes_soon(self) -> None:
+        if self._has_changes:
+            self._to_connect.request()
 
     # Called by pickers.
 

@@ -78,13 +78,20 @@ class Owner:
     def __init__(self, world: PolicyWorld) -> None:
         self.create_inner_subchannel = world.helper.create_subchannel
         self.is_keeping = False
+        # Whether to report soon, instead of now.
         self.notifications: list[bool] = []
 
     def should_keep(self, host: Host) -> bool:
         return self.is_keeping
 
-    def on_host_change(self, *, is_during_call: bool) -> None:
-        self.notifications.append(is_during_call)
+    def on_host_change(self) -> None:
+        pass
+
+    def report_changes(self) -> None:
+        self.notifications.append(False)
+
+    def report_changes_soon(self) -> None:
+        self.notifications.append(True)
 
 
 class HostsWorld:
