@@ -19,7 +19,7 @@ from proxyless.xds.config.dependency_manager import ResourceTypes
 from proxyless.xds.config.plan import ConfigError, ConfigTarget, Missing, Plan
 from proxyless.xds.config.virtual_hosts import best_domain
 from proxyless.xds.filters import FilterRegistry
-from proxyless.xds.lb.override_host.hosts import Verdict
+from proxyless.xds.lb.override_host.choice import Verdict
 from proxyless.xds.parsing.http_proxy import HTTP_CONNECT_GUARD, has_http_proxies
 from proxyless.xds.resolver import XdsView, resource_types
 from proxyless.xds.resolver_options import default_timeout_s

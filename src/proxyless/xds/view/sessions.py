@@ -11,7 +11,7 @@ from proxyless.base.frozen import frozen
 from proxyless.xds.filters.session_filter import matches_path, read_session_endpoint
 from proxyless.xds.filters.stateful_session import StatefulSessionConfig
 from proxyless.xds.lb.override_host import policy
-from proxyless.xds.lb.override_host.hosts import Verdict, choose_host
+from proxyless.xds.lb.override_host.choice import Verdict, choose_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -3,6 +3,7 @@
 Specs: A55, A60, A75.
 
 policy  config, picker and policy
+choice  choice of the host for an RPC of a session
 hosts   the addresses that sessions use, and the subchannels held for them
 """
 

@@ -26,12 +26,11 @@ from proxyless.runtime import IDLE_TIMER, SoonQueue
 from proxyless.xds.config import ClusterConfig
 from proxyless.xds.config.attributes import XDS_CONFIG
 from proxyless.xds.filters.attributes import OVERRIDE_HOST
+from proxyless.xds.lb.override_host.choice import Verdict, choose_host
 from proxyless.xds.lb.override_host.hosts import (
     Host,
     Hosts,
     HostSubchannel,
-    Verdict,
-    choose_host,
     find_expired,
     health_of,
     next_sweep_delay_s,
