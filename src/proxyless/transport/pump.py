@@ -179,7 +179,7 @@ class Pump(asyncio.BufferedProtocol):
         # The output that these bytes cause leaves in one write at the end.
         self._is_reading = True
         try:
-            wire.receive(bytes(self._view[:nbytes]))
+            wire.receive(self._view[:nbytes])
         except RemoteProtocolError:
             pass  # `on_broken` was called, GOAWAY is in the output, and the wire is closed.
         finally:

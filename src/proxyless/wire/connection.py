@@ -119,8 +119,11 @@ class Connection:
     # Complete frames wait for the next turn. A property without a Python function: it is hot.
     is_behind = cast("bool", property(attrgetter("_buffer.is_complete")))
 
-    def receive(self, data: bytes) -> None:
-        """Handle bytes of the peer. Raises RemoteProtocolError after closing the connection."""
+    def receive(self, data: bytes | memoryview) -> None:
+        """Handle bytes of the peer. Raises RemoteProtocolError after closing the connection.
+
+        A memoryview is copied, so its buffer may be used again.
+        """
         if self.is_closed:
             return
         try:
@@ -206,9 +209,10 @@ class Connection:
 
     # Frames of the peer
 
-    def _receive_frames(self, data: bytes) -> None:  # noqa: C901 - more calls cost every RPC
-        if self._buffer.size:
-            data = self._buffer.take(data)
+    def _receive_frames(  # noqa: C901 - more calls cost every RPC
+        self, received: bytes | memoryview
+    ) -> None:
+        data = self._buffer.take(received) if self._buffer.size else bytes(received)
         if not self._is_preface_received:
             data = self._check_preface(data)
         at, end, turns = 0, len(data), self.outbound.turns

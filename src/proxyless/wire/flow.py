@@ -156,7 +156,7 @@ class Outbound:
         self._on_output = on_output
         self.turns = turns
         # Changed here only.
-        self.output: list[bytes] = []
+        self.output: list[bytes | memoryview] = []
         # From the peer's SETTINGS and WINDOW_UPDATE, minus what we sent.
         self._frame_bytes_max = FRAME_BYTES_DEFAULT
         self.window = WINDOW_DEFAULT
@@ -242,6 +242,16 @@ class Outbound:
         if len(output) == 1:
             self._on_output()
 
+    def _send_pieces(self, size: int, head: bytes, payload: list[memoryview]) -> None:
+        """Send a DATA frame, as `send_data` does, whose payload is copied with the output only."""
+        output = self.output
+        if output:
+            self.send_data(size, head)
+            output += payload
+        else:
+            # The first output may be written at once.
+            self.send_data(size, b"".join((head, *payload)))
+
     def send_queued(self, stream: Stream) -> None:
         """Send what is queued as far as the windows admit it; the rest stays blocked."""
         queue = stream.queue
@@ -316,7 +326,7 @@ class Outbound:
             self.turns.left -= FRAME_COST + (size >> 3)
             stream.window_change -= size
             head = pack_header(size << 8 | DATA, flags, stream.id)
-            self.send_data(size, b"".join((head, *queue.take(size))))
+            self._send_pieces(size, head, queue.take(size))
         if is_last:
             self.drop_queue(stream)
             if queue.was_blocked:

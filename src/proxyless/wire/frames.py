@@ -142,15 +142,15 @@ class FrameBuffer:
         self._size_needed = size_needed
         self.is_complete = len(rest) >= size_needed
 
-    def take(self, data: bytes) -> bytes:
+    def take(self, data: bytes | memoryview) -> bytes:
         """All bytes so far with `data`, or nothing while they are too few."""
-        self._chunks.append(data)
         self.size += len(data)
         if self.size < self._size_needed:
+            self._chunks.append(bytes(data))
             if len(self._chunks) > _CHUNKS_MAX:
                 self._chunks = [b"".join(self._chunks)]
             return b""
-        joined = b"".join(self._chunks)
+        joined = b"".join((*self._chunks, data))
         self._chunks = []
         self.size = self._size_needed = 0
         self.is_complete = False

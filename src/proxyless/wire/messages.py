@@ -99,6 +99,10 @@ class MessageAssembler:
             if len(self._chunks) > _CHUNKS_MAX:
                 self._chunks = [b"".join(self._chunks)]
             return
+        if self._size == self._size_needed > PREFIX_BYTES:
+            # The usual case of a large message: it is copied once, without its prefix.
+            yield self._take_message()
+            return
         data = b"".join(self._chunks)
         at, self._size_needed = 0, PREFIX_BYTES
         try:
@@ -115,6 +119,14 @@ class MessageAssembler:
             rest = data[at:]
             self._chunks = [rest] if rest else []
             self._size = len(rest)
+
+    def _take_message(self) -> tuple[int, bytes]:
+        """Remove the one message that all chunks are. The first has its prefix, which is checked."""
+        first, *others = self._chunks
+        flag: int = unpack_prefix(first)[0]
+        message = b"".join((memoryview(first)[PREFIX_BYTES:], *others))
+        self._chunks, self._size, self._size_needed = [], 0, PREFIX_BYTES
+        return flag, message
 
     def take_rest(self) -> bytes:
         """Remove and return the bytes that no yielded message contained."""
