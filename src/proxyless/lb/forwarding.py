@@ -80,6 +80,8 @@ class ForwardingSubchannel:
         self.inner.reset_backoff()
 
     def release(self) -> None:
+        # The child's result refers to this object: a reference cycle.
+        self.clear_results()
         self.inner.release()
 
     def to_parent_result(self, result: Complete) -> Complete:

@@ -323,6 +323,7 @@ class ClientTransport(Pump):
         if exc is not None:
             self._note_cause(exc)
         super().connection_lost(exc)
+        self._wire.detach()
 
     def on_broken(self, error: RemoteProtocolError) -> None:
         self._become_unusable(Status(StatusCode.UNAVAILABLE, f"peer broke HTTP/2: {error}"))

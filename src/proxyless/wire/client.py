@@ -35,7 +35,7 @@ from proxyless.wire.limits import (
     OPENING_COST,
     Limits,
 )
-from proxyless.wire.listeners import ConnectionListener
+from proxyless.wire.listeners import NO_OWNER, ConnectionListener
 from proxyless.wire.messages import PREFIX_BYTES, pack_data_and_prefix
 from proxyless.wire.status import StreamEnd, end_of_reset
 from proxyless.wire.stream import NO_LISTENER, Stream, StreamListener
@@ -109,6 +109,12 @@ class ClientConnection(Connection):
         # Set by the owner, which calls `restore_stream_limit` some time later.
         self.on_refused: Callable[[], None] = _do_nothing
         self._send_preface(PREFACE, ((frames.ENABLE_PUSH, 0),))
+
+    def detach(self) -> None:
+        """Refer to the owner no more: it is lost. So both are freed without a collection."""
+        self._listener = NO_OWNER
+        self.on_waiting = self.on_refused = _do_nothing
+        self.outbound.detach()
 
     @property
     def is_usable(self) -> bool:

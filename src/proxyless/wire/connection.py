@@ -120,14 +120,11 @@ class Connection:
     is_behind = cast("bool", property(attrgetter("_buffer.is_complete")))
 
     def receive(self, data: bytes | memoryview) -> None:
-        """Handle bytes of the peer. Raises RemoteProtocolError after closing the connection.
-
-        A memoryview is copied, so its buffer may be used again.
-        """
+        """Handle bytes of the peer. Raises RemoteProtocolError after closing the connection."""
         if self.is_closed:
             return
         try:
-            self._receive_frames(data)
+            self._receive_frames(self._buffer.take(data) if self._buffer.size else bytes(data))
         except RemoteProtocolError as error:
             # If a listener has closed the connection, the rest of the bytes is ignored.
             if not self.is_closed:
@@ -209,10 +206,7 @@ class Connection:
 
     # Frames of the peer
 
-    def _receive_frames(  # noqa: C901 - more calls cost every RPC
-        self, received: bytes | memoryview
-    ) -> None:
-        data = self._buffer.take(received) if self._buffer.size else bytes(received)
+    def _receive_frames(self, data: bytes) -> None:  # noqa: C901 - more calls cost every RPC
         if not self._is_preface_received:
             data = self._check_preface(data)
         at, end, turns = 0, len(data), self.outbound.turns

@@ -181,6 +181,10 @@ class Outbound:
         if len(output) == 1:
             self._on_output()
 
+    def detach(self) -> None:
+        """Call `on_output` no more."""
+        self._on_output = _do_nothing
+
     def take_output(self) -> bytes:
         """Remove and return all output."""
         output = self.output
@@ -332,3 +336,7 @@ class Outbound:
             if queue.was_blocked:
                 stream.on_queue_empty()
         return not is_last
+
+
+def _do_nothing() -> None:
+    return

@@ -1,6 +1,6 @@
 """Interface of a connection's owner."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from proxyless.wire.errors import RemoteProtocolError
 
@@ -25,3 +25,22 @@ class ConnectionListener(Protocol):
 
     def on_drained(self) -> None:
         """The last stream of a draining connection has ended."""
+
+
+class NoOwner:
+    """Listener of a connection whose owner is gone."""
+
+    def on_output(self) -> None: ...
+
+    def on_settings(self) -> None: ...
+
+    def on_ping_ack(self, payload: bytes) -> None: ...
+
+    def on_goaway(self, code: int, text: str) -> None: ...
+
+    def on_broken(self, error: RemoteProtocolError) -> None: ...
+
+    def on_drained(self) -> None: ...
+
+
+NO_OWNER: Final[ConnectionListener] = NoOwner()

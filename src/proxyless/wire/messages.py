@@ -121,7 +121,7 @@ class MessageAssembler:
             self._size = len(rest)
 
     def _take_message(self) -> tuple[int, bytes]:
-        """Remove the one message that all chunks are. The first has its prefix, which is checked."""
+        """Remove the one message that all chunks are. The first has its prefix, already checked."""
         first, *others = self._chunks
         flag: int = unpack_prefix(first)[0]
         message = b"".join((memoryview(first)[PREFIX_BYTES:], *others))

@@ -222,6 +222,8 @@ class EndpointList(Generic[C]):
 
     def connect(self, child: C) -> None:
         """Connect the child now. It may report inside this call."""
+        if child.is_closed:
+            return
         if child.policy is None:
             self._start(child)
         else:
@@ -416,12 +418,15 @@ class EndpointList(Generic[C]):
         for child in dropped:
             assert child.policy is not None, "a child that was READY has a policy"
             child.policy.close()
+            child.policy = None
 
     def _discard_and_close(self, child: C) -> None:
         """Ignore the child from now on; the caller then runs the job, which closes its policy."""
         self._discard(child)
         if child.policy is not None:
             self._closing.append(child.policy)
+            # The policy refers to the child, which is its helper: a reference cycle.
+            child.policy = None
 
     def _discard(self, child: C) -> None:
         child.is_closed = True

@@ -19,10 +19,10 @@ class Candidate:
     """One address of the list, and its subchannel."""
 
     __slots__ = (
+        "_end_health_watch",
         "_owner",
         "address",
         "attributes",
-        "end_health_watch",
         "error",
         "health_error",
         "index",
@@ -47,7 +47,7 @@ class Candidate:
         # Published by the subchannel.
         self.state = State.IDLE
         self.error = self.health_error = OK
-        self.end_health_watch: Cancel = no_op
+        self._end_health_watch: Cancel = no_op
         subchannel.watch(self.on_state)
 
     def on_state(self, state: State, error: Status) -> None:
@@ -60,7 +60,17 @@ class Candidate:
         return describe_subchannel(self.address, self.state, self.error, note)
 
     def watch_health(self) -> None:
-        self.end_health_watch = self.subchannel.watch_health(self.on_health)
+        self._end_health_watch = self.subchannel.watch_health(self.on_health)
+
+    def end_health_watch(self) -> None:
+        # The watch refers to this object: without it, there is no reference cycle.
+        end, self._end_health_watch = self._end_health_watch, no_op
+        end()
+
+    def release(self) -> None:
+        """Release the subchannel, which ends its watches."""
+        self._end_health_watch = no_op
+        self.subchannel.release()
 
     def on_health(self, state: State, error: Status) -> None:
         self.health_error = error

@@ -218,7 +218,7 @@ class PickFirstPolicy:
         if replacement.state is State.READY:
             self._select(replacement)
         elif differ_only_in_proxy(selected.attributes, attributes):
-            replacement.subchannel.release()
+            replacement.release()
         else:
             self._replacement = replacement
             self._on_replacement_state(replacement)
@@ -236,7 +236,7 @@ class PickFirstPolicy:
     def _drop_replacement(self) -> None:
         dropped, self._replacement = self._replacement, None
         if dropped is not None:
-            dropped.subchannel.release()
+            dropped.release()
 
     def _start_pass(self) -> None:
         assert self._selected is None, "a pass selects a candidate, and ends with that"
@@ -298,7 +298,7 @@ class PickFirstPolicy:
 
     def _release(self, candidates: Collection[Candidate]) -> None:
         if candidates:
-            job = ActionsJob([candidate.subchannel.release for candidate in candidates])
+            job = ActionsJob([candidate.release for candidate in candidates])
             self._helper.context.work.run(job, RELEASE_UNITS)
 
     def _create_candidate(self, address: Address, attributes: Attributes) -> Candidate:
@@ -456,7 +456,7 @@ class PickFirstPolicy:
             self._release(released)
         else:
             for candidate in released:
-                candidate.subchannel.release()
+                candidate.release()
         self._drop_replacement()
 
     def _enter_ready(self, selected: Candidate) -> None:

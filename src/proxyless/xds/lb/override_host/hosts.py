@@ -196,6 +196,7 @@ class HostSubchannel(ForwardingSubchannel):
         watches, self._child_watches, self._child_listeners = self._child_watches, (), ()
         for watch in watches:
             watch.cancel_inner()
+        self.clear_results()
         self._hosts.on_child_release(self)
 
     def _until_released(self, cancel_inner: Cancel) -> Cancel:
