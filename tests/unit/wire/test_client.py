@@ -1,5 +1,6 @@
 """Unit tests of proxyless.wire.client, against raw peers and our own server role."""
 
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -765,3 +766,21 @@ def test_closing_the_connection_in_on_end_sends_goaway_once() -> None:
 def test_a_header_block_starts_with_table_size_update_to_0() -> None:
     """A peer that reduces its table size expects the update (RFC 9113 4.3.1)."""
     assert RequestEncoder(path="/s/m", authority="a").block().startswith(b"\x20")
+
+
+# The end of a connection
+
+
+def test_detached_connection_refers_to_its_owner_no_more() -> None:
+    peer = RawServer()
+    core, owner = peer.core, weakref.ref(peer.owner)
+    (call,) = peer.opened()
+    core.on_refused = core.on_waiting = peer.owner.on_drained
+    core.lose(Status(StatusCode.UNAVAILABLE, "gone"))
+    call.expect_end(StatusCode.UNAVAILABLE)
+    core.detach()
+    events = list(peer.owner.events)
+    core.outbound.emit(b"late")
+    assert peer.owner.events == events
+    del peer
+    assert owner() is None

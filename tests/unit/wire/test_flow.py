@@ -359,6 +359,17 @@ def test_windows_that_open_during_a_pause_count_afterwards() -> None:
     assert sum(sizes(server.read_output(), 1)) == 100_005 - DEFAULT_WINDOW
 
 
+def test_payload_of_a_large_message_is_copied_with_the_output_only() -> None:
+    peer = RawServer()
+    message = bytes(50_000)
+    call = peer.call()
+    peer.core.outbound.emit(b"")
+    call.stream.send_message(message)
+    views = [each for each in peer.core.outbound.output if isinstance(each, memoryview)]
+    assert sum(each.obj is message for each in views) == 4
+    assert call.stream.is_writable
+
+
 def test_the_queue_of_a_cancelled_stream_is_dropped() -> None:
     server = RawServer()
     streaming(server)
