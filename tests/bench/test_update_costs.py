@@ -52,6 +52,8 @@ CALLS_PER_CLUSTER_MAX = 102
 # dependency manager to the channel's picker; and the number of loop iterations.
 CALLS_PER_EDS_UPDATE_MAX = 320
 TURNS_PER_EDS_UPDATE_MAX = 1
+# The same for each other cluster of the routes, which has not changed.
+CALLS_PER_UNCHANGED_CLUSTER_MAX = 6
 
 # Modules of the helper and of the subchannels.
 FAKES = ("proxyless.testing.", "tests.worlds.", "contextlib")
@@ -232,6 +234,25 @@ def test_eds_update_costs_few_calls_when_an_endpoint_is_removed() -> None:
     assert {world.send_rpc() for _ in range(4)} == {"10.0.0.1:80"}
     assert calls.by_name.total() <= CALLS_PER_EDS_UPDATE_MAX, calls.by_name.most_common()
     assert calls.turns <= TURNS_PER_EDS_UPDATE_MAX
+
+
+def calls_of_an_eds_update(clusters: int) -> Counter[str]:
+    """The calls for one EDS resource with another endpoint, with this number of clusters."""
+    names = [f"c{number}" for number in range(clusters)]
+    world = MeshWorld()
+    first = [prioritized(name, [locality("a", "10.0.0.1:80")]) for name in names]
+    world.start(route_config(*names), *(eds(name, name) for name in names), *first)
+    assert world.send_rpc() == "10.0.0.1:80"
+    resource, calls = prioritized("c0", [locality("a", "10.0.0.2:80")]), PackageCalls()
+    calls.count(lambda: world.publish(resource))
+    assert world.send_rpc() == "10.0.0.2:80"
+    return calls.by_name
+
+
+def test_eds_update_of_one_cluster_costs_few_calls_for_each_other_cluster() -> None:
+    few, many = calls_of_an_eds_update(10), calls_of_an_eds_update(110)
+    grown = many - few
+    assert grown.total() / 100 <= CALLS_PER_UNCHANGED_CLUSTER_MAX, grown.most_common()
 
 
 @pytest.mark.parametrize("count", [100, 2000])

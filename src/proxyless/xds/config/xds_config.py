@@ -58,12 +58,19 @@ class XdsConfig:
     clusters: dict[str, ClusterResult]
     # For error texts.
     node_id: str = ""
+    # The clusters that the routes name, in order; for the next config with the same routes.
+    routed: dict[str, None] = field(default_factory=dict, repr=False)
     # All entries by cluster, filled by the first `find` of a name without a key.
     _leaves: dict[str, ClusterConfig] = field(default_factory=dict, repr=False)
 
     def with_clusters(self, clusters: dict[str, ClusterResult]) -> XdsConfig:
         return XdsConfig(
-            self.listener, self.route_config, self.virtual_host, clusters, self.node_id
+            self.listener,
+            self.route_config,
+            self.virtual_host,
+            clusters,
+            self.node_id,
+            self.routed,
         )
 
     def find(self, name: str) -> ClusterConfig | ClusterError | None:

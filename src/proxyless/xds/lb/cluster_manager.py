@@ -7,7 +7,8 @@ that no child has are dropped: selector and policy disagree, which must not happ
 
 Children are updated in slices (`runtime.work_queue`). RPCs of a child that waits for its part of
 the last update are queued, so that each RPC uses one config only; such a child is updated next, so
-that the first RPC does not wait for clusters that it does not use.
+that the first RPC does not wait for clusters that it does not use. A cluster that has not changed
+is not updated: most updates change one cluster of many.
 """
 
 from __future__ import annotations
@@ -33,14 +34,16 @@ from proxyless.xds.filters.attributes import CLUSTER, MIRROR_PREFIX
 from proxyless.xds.lb.cds.policy import CdsConfig, CdsFactory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from proxyless.base import ValidationErrors
     from proxyless.lb import Helper, PolicyRegistry, Update
+    from proxyless.lb.api import Endpoints
+    from proxyless.xds.config.xds_config import ClusterConfig, XdsConfig
 
 NAME: Final = "xds_cluster_manager_experimental"
 
-# Units of `runtime.work_queue`: an update of a child without a change.
+# Units of `runtime.work_queue`: an update of a child, without the work of its policies.
 UPDATE_UNITS: Final = 2
 # The same, to close a child with its policies.
 CLOSE_UNITS: Final = 15
@@ -105,7 +108,8 @@ class ClusterManagerPolicy:
     def __init__(self, helper: Helper) -> None:
         # Fixed at construction.
         self._helper = helper
-        # All children: those of the config, and deactivated ones.
+        # The last config; and all children: those of the config, and deactivated ones.
+        self._config: ClusterManagerConfig | None = None
         self._children: dict[str, ClusterChild] = {}
         # States of the children of the config.
         self._counts = StateCounts()
@@ -124,21 +128,16 @@ class ClusterManagerPolicy:
         assert isinstance(config, ClusterManagerConfig), "the config has this policy's type"
         xds_config = update.attributes.get(XDS_CONFIG)
         self._node_id = "" if xds_config is None else xds_config.node_id
-        # Create all first: the picker must find every cluster when this returns (A31-15).
-        for name in config.children:
-            self._ensure_child(name)
-        for name, child in self._children.items():
-            if name not in config.children:
-                self._set_in_config(child, in_config=False)
-                child.unlist()
-        waiting = dict.fromkeys(config.children)
-        if self._waiting:
-            # Children that wait for the previous update come first, so that frequent updates cannot
-            # starve the last ones.
-            first = dict.fromkeys(name for name in self._waiting if name in waiting)
-            waiting = first | waiting
-            self._waiting.clear()
-        self._waiting.update(waiting)
+        if config is not self._config:
+            self._config = config
+            self._set_children(config)
+        # Children that wait for the previous update come first, so that frequent updates cannot
+        # starve the last ones.
+        for name in [name for name in self._waiting if name not in config.children]:
+            del self._waiting[name]
+        for name, policy in config.children.items():
+            if not self._children[name].is_current(policy, xds_config):
+                self._waiting[name] = None
         self._update = update
         with self._hold:
             if self._waiting:
@@ -147,6 +146,15 @@ class ClusterManagerPolicy:
                 self._children[name].is_pickable = False
         rejections, self._rejections = self._rejections, []
         return join_rejections(rejections) if rejections else OK
+
+    def _set_children(self, config: ClusterManagerConfig) -> None:
+        # Create all first: the picker must find every cluster when `update` returns (A31-15).
+        for name in config.children:
+            self._ensure_child(name)
+        for name, child in self._children.items():
+            if name not in config.children:
+                self._set_in_config(child, in_config=False)
+                child.unlist()
 
     def step(self) -> bool:
         """Update the next child. Called by the work queue, inside `update` or later."""
@@ -250,7 +258,16 @@ class ClusterChild(RetainedChild):
 
     trace_name: ClassVar[str] = "xds_cluster_manager.child"
 
-    __slots__ = ("_owner", "failure", "in_config", "is_mirror", "is_pickable", "picker", "state")
+    __slots__ = (
+        "_last_update",
+        "_owner",
+        "failure",
+        "in_config",
+        "is_mirror",
+        "is_pickable",
+        "picker",
+        "state",
+    )
 
     def __init__(self, helper: Helper, name: str, owner: ClusterManagerPolicy) -> None:
         super().__init__(helper, name, owner.destroy)
@@ -265,6 +282,29 @@ class ClusterChild(RetainedChild):
         # Whether the last config has the child, and whether the child has got its part of it.
         self.in_config = False
         self.is_pickable = False
+        # The policy and the cluster of the last update; None if the next one must not be left out.
+        self._last_update: tuple[PolicyConfig, tuple[ClusterConfig, ...]] | None = None
+
+    def is_current(self, policy: PolicyConfig, config: XdsConfig | None) -> bool:
+        """Whether an update would change nothing: policy and cluster are those of the last one.
+
+        Clusters compare by identity: the dependency manager reuses the entry of an unchanged one.
+        """
+        last = self._last_update
+        if last is None or config is None or (policy is not last[0] and policy != last[0]):
+            return False
+        return config.clusters.get(last[1][0].cluster_name) is last[1]
+
+    def update_policy(
+        self, whole: Update, endpoints: Endpoints, config: PolicyConfig
+    ) -> Sequence[str]:
+        rejections = super().update_policy(whole, endpoints, config)
+        self._last_update = None if rejections else _leaf_update(whole, config)
+        return rejections
+
+    def unlist(self) -> None:
+        self._last_update = None
+        super().unlist()
 
     def describe(self) -> LbNode:
         note = join_notes("" if self.in_config else NOT_LISTED, self.retention_note)
@@ -288,6 +328,21 @@ class ClusterChild(RetainedChild):
         if state is State.TRANSIENT_FAILURE:
             self.failure = picker.status
         self._owner.on_report(self, before)
+
+
+def _leaf_update(
+    update: Update, policy: PolicyConfig
+) -> tuple[PolicyConfig, tuple[ClusterConfig, ...]] | None:
+    """The policy and the cluster of an update; None if its child may depend on anything else.
+
+    A cds policy depends on the entry of its cluster only; one of an aggregate on other clusters,
+    too, and a dynamic one has to subscribe.
+    """
+    config, xds_config = policy.config, update.attributes.get(XDS_CONFIG)
+    if not isinstance(config, CdsConfig) or config.is_dynamic or xds_config is None:
+        return None
+    entries = xds_config.clusters.get(config.cluster)
+    return (policy, entries) if isinstance(entries, tuple) and len(entries) == 1 else None
 
 
 class ClusterManagerFactory:

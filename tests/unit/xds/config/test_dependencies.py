@@ -97,6 +97,53 @@ def test_unchanged_entries_are_the_same_objects(states: ResourceStates) -> None:
             assert result is first.clusters[name] or isinstance(result, ClusterError)
 
 
+@settings(max_examples=300)
+@given(STATES, STATES, st.sets(NAMES), st.booleans())
+def test_config_does_not_depend_on_the_previous_one(
+    first: ResourceStates, second: ResourceStates, unchanged: set[str], are_routes_same: bool
+) -> None:
+    # A resource that has not changed is the same object.
+    if are_routes_same:
+        second.route_configs = first.route_configs
+    for name in unchanged:
+        for before, after in (
+            (first.clusters, second.clusters),
+            (first.endpoints, second.endpoints),
+        ):
+            after.pop(name, None)
+            if name in before:
+                after[name] = before[name]  # type: ignore[assignment]
+    previous = resolve(TARGET, first).outcome
+    if not isinstance(previous, XdsConfig):
+        return
+    found, alone = resolve(TARGET, second, previous=previous), resolve(TARGET, second)
+    for plan in (found, alone):
+        if isinstance(plan.outcome, XdsConfig):
+            # Configs compare by identity.
+            plan.subscribed, plan.outcome = plan.outcome.clusters, None
+    assert found == alone
+
+
+def test_unchanged_cluster_gets_an_ambient_error_of_its_resources() -> None:
+    found, found_endpoints, routes = parts()
+    states = ResourceStates(
+        listeners={"orders": ResourceState(listener())},
+        route_configs={"routes": ResourceState(routes)},
+        clusters={"a": ResourceState(found)},
+        endpoints={"a": ResourceState(found_endpoints)},
+    )
+    first = resolve(TARGET, states).outcome
+    assert isinstance(first, XdsConfig)
+    for by_name in (states.listeners, states.route_configs, states.clusters, states.endpoints):
+        [(name, state)] = by_name.items()
+        by_name[name] = ResourceState(state.resource, ambient_error=NOT_FOUND)  # type: ignore[assignment]
+        outcome = resolve(TARGET, states, previous=first).outcome
+        assert isinstance(outcome, XdsConfig)
+        [entry] = outcome.clusters["a"]  # type: ignore[misc]
+        assert "does not exist" in entry.resolution_note
+        by_name[name] = state  # type: ignore[assignment]
+
+
 def test_plan_needs_only_the_listener_at_first() -> None:
     plan = resolve(TARGET, ResourceStates())
     assert plan.outcome is None

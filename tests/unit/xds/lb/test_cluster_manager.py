@@ -5,13 +5,18 @@ from collections.abc import Mapping
 import pytest
 
 from proxyless.assembly import Registries
-from proxyless.base import EMPTY_ATTRIBUTES, OK, Status, ValidationErrors
+from proxyless.base import EMPTY_ATTRIBUTES, OK, Status, StatusCode, ValidationErrors
 from proxyless.lb import QUEUE, Helper, PickInfo, PolicyRegistry, Update
 from proxyless.runtime.work_queue import UNITS_PER_TURN
 from proxyless.testing import Traits, check_policy
+from proxyless.xds.config import ClusterConfig, ClusterError, XdsConfig
+from proxyless.xds.config.attributes import XDS_CONFIG
+from proxyless.xds.config.xds_config import ClusterResult
 from proxyless.xds.filters.attributes import CLUSTER
+from proxyless.xds.lb.cds.policy import CdsConfig, CdsFactory
 from proxyless.xds.lb.cluster_manager import UPDATE_UNITS, ClusterManagerFactory
 from tests.worlds.policies import SlicedWorld
+from tests.worlds.xds_resources import aggregate, cluster, endpoints, listener, route_config
 
 RPC = PickInfo("/s/m", (), EMPTY_ATTRIBUTES.with_(CLUSTER, "a"))
 CHILD: dict[str, object] = {"childPolicy": [{"round_robin": {}}]}
@@ -85,9 +90,8 @@ class RecordedPolicy:
 class RecordedFactory:
     """Factory of `RecordedPolicy`. The config is a name."""
 
-    name = "recorded"
-
-    def __init__(self) -> None:
+    def __init__(self, name: str = "recorded") -> None:
+        self.name = name
         self.updates: list[object] = []
 
     def create(self, helper: Helper) -> RecordedPolicy:
@@ -97,6 +101,22 @@ class RecordedFactory:
         self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
     ) -> object:
         return json["name"]
+
+
+class RecordedCdsFactory(RecordedFactory):
+    """Factory of policies that record their updates in place of a cds policy."""
+
+    def parse_config(
+        self, json: Mapping[str, object], errors: ValidationErrors, registry: PolicyRegistry
+    ) -> CdsConfig:
+        return CdsFactory().parse_config(json, errors, registry)
+
+    @property
+    def clusters(self) -> list[str]:
+        """The clusters of the updates since the last call."""
+        found = [each.cluster for each in self.updates if isinstance(each, CdsConfig)]
+        self.updates.clear()
+        return found
 
 
 def test_cluster_that_an_rpc_waits_for_is_updated_next() -> None:
@@ -112,3 +132,64 @@ def test_cluster_that_an_rpc_waits_for_is_updated_next() -> None:
     assert world.picker.pick(PickInfo("/s/m", attributes=attributes)) is QUEUE
     world.clock.advance(0)
     assert recorded.updates[at_once:] == [last, other]
+
+
+class CdsWorld:
+    """A cluster manager with recorded cds policies."""
+
+    def __init__(self, children: Mapping[str, Mapping[str, object]]) -> None:
+        self.recorded = RecordedCdsFactory(CdsFactory.name)
+        self._world = SlicedWorld(ClusterManagerFactory(), others=(self.recorded,))
+        self._config = {
+            "children": {
+                name: {"childPolicy": [{CdsFactory.name: cds}]} for name, cds in children.items()
+            }
+        }
+
+    def update(self, clusters: Mapping[str, ClusterResult], *names: str) -> list[str]:
+        """Update with an XdsConfig of these clusters; returns the clusters that were updated."""
+        children = self._config["children"]
+        listed = {"children": {name: children[name] for name in names or children}}
+        routes = route_config(*clusters)
+        xds_config = XdsConfig(listener(), routes, routes.virtual_hosts[0], dict(clusters))
+        attributes = EMPTY_ATTRIBUTES.with_(XDS_CONFIG, xds_config)
+        self._world.update(config=listed, attributes=attributes)
+        self._world.clock.advance(0)
+        return self.recorded.clusters
+
+
+def leaf(name: str, address: str = "10.0.0.1:80") -> tuple[ClusterConfig, ...]:
+    return (ClusterConfig(name, cluster(name), endpoints(name, address)),)
+
+
+def test_only_changed_clusters_are_updated() -> None:
+    world = CdsWorld({"cluster:a": {"cluster": "a"}, "cluster:b": {"cluster": "b"}})
+    before = {"a": leaf("a"), "b": leaf("b")}
+    assert world.update(before) == ["a", "b"]
+    assert world.update(before) == []
+    assert world.update({**before, "b": leaf("b", "10.0.0.2:80")}) == ["b"]
+
+
+def test_cluster_in_error_and_after_it_is_updated() -> None:
+    world = CdsWorld({"cluster:a": {"cluster": "a"}})
+    entry, error = leaf("a"), ClusterError(Status(StatusCode.UNAVAILABLE, "gone"))
+    for result in (entry, error, error, entry):
+        assert world.update({"a": result}) == ["a"]
+    assert world.update({"a": entry}) == []
+
+
+def test_aggregates_and_dynamic_clusters_are_always_updated() -> None:
+    children = {"cluster:a": {"cluster": "a"}, "mirror:b": {"cluster": "b", "isDynamic": True}}
+    world = CdsWorld(children)
+    above = ClusterConfig("a", aggregate("a", "c"))
+    clusters = {"a": (above, *leaf("c")), "b": leaf("b")}
+    for _ in range(2):
+        assert world.update(clusters) == ["a", "b"]
+
+
+def test_cluster_that_was_removed_is_updated_when_it_is_added_again() -> None:
+    world = CdsWorld({"cluster:a": {"cluster": "a"}, "cluster:b": {"cluster": "b"}})
+    clusters = {"a": leaf("a"), "b": leaf("b")}
+    world.update(clusters)
+    assert world.update(clusters, "cluster:a") == []
+    assert world.update(clusters) == ["b"]
