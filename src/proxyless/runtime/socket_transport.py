@@ -81,13 +81,13 @@ class SocketTransport(asyncio.Transport):
         there is no socket.
         """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        made = cls(
-            loop,
-            socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP),
-            protocol,
-            on_failed,
-        )
-        made._connect((host, port))
+        sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        try:
+            made = cls(loop, sock, protocol, on_failed)
+            made._connect((host, port))
+        except BaseException:
+            sock.close()
+            raise
         return made
 
     @classmethod
@@ -99,6 +99,7 @@ class SocketTransport(asyncio.Transport):
     ) -> tuple[Self, P]:
         """The transport of a connected socket, which does not block."""
         try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             protocol = protocol_factory()
             made = cls(loop, sock, protocol)
             made._on_connected()
@@ -110,6 +111,7 @@ class SocketTransport(asyncio.Transport):
     def _connect(self, address: tuple[str, int]) -> None:
         sock = self._socket
         sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         error = sock.connect_ex(address)
         if error == errno.EINPROGRESS:
             # To this machine Linux has connected by now: then there is nothing to wait for.
@@ -133,9 +135,11 @@ class SocketTransport(asyncio.Transport):
 
     def _on_connected(self) -> None:
         self._on_failed = None
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._protocol.connection_made(self)
-        self.resume_reading()
+        try:
+            self._protocol.connection_made(self)
+            self.resume_reading()
+        except Exception as error:
+            self._on_bug(error)
 
     def _fail_to_connect(self, error: int) -> None:
         on_failed = self._on_failed
@@ -223,7 +227,7 @@ class SocketTransport(asyncio.Transport):
     def _on_bug(self, error: Exception) -> None:
         self._loop.call_exception_handler(
             {
-                "message": "a protocol raised when it was called with received data",
+                "message": "a connection's protocol or event loop raised",
                 "exception": error,
                 "transport": self,
                 "protocol": self._protocol,
@@ -251,16 +255,14 @@ class SocketTransport(asyncio.Transport):
             return
         if not self._unsent:
             try:
-                sent = self._socket.send(data)
-            except (BlockingIOError, InterruptedError):
-                sent = 0
+                sent = self._send(data)
+                if sent == len(data):
+                    return
+                self._loop.add_writer(self._socket.fileno(), self._on_writable)
             except OSError as error:
                 self._lose(error)
                 return
-            if sent == len(data):
-                return
             self._unsent = bytearray(memoryview(data)[sent:])
-            self._loop.add_writer(self._socket.fileno(), self._on_writable)
         else:
             self._unsent += data
         self._pause_writing_if_full()
@@ -272,21 +274,27 @@ class SocketTransport(asyncio.Transport):
         if not self._unsent:
             return  # Aborted by another callback of this turn.
         try:
-            sent = self._socket.send(self._unsent)
-        except (BlockingIOError, InterruptedError):
-            return
+            sent = self._send(self._unsent)
         except OSError as error:
             self._lose(error)
             return
         del cast("bytearray", self._unsent)[:sent]
-        if self._is_writing_paused and len(self._unsent) <= self._low_bytes:
-            self._is_writing_paused = False
-            self._protocol.resume_writing()
-        # `resume_writing` may write.
-        if not self._unsent and not self._is_lost:
+        if not self._unsent:
+            # Before `resume_writing`, which may write or close.
             self._loop.remove_writer(self._socket.fileno())
             if self._is_closing:
                 self._lose(None)
+                return
+        if self._is_writing_paused and len(self._unsent) <= self._low_bytes:
+            self._is_writing_paused = False
+            self._protocol.resume_writing()
+
+    def _send(self, data: bytes | bytearray | memoryview) -> int:
+        """How many bytes the kernel has taken."""
+        try:
+            return self._socket.send(data)
+        except (BlockingIOError, InterruptedError):
+            return 0
 
     def _pause_writing_if_full(self) -> None:
         if not self._is_writing_paused and len(self._unsent) > self._high_bytes:

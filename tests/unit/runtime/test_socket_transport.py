@@ -163,6 +163,32 @@ async def test_attempt_that_failed_at_once_can_be_cancelled() -> None:
     assert errors == []
 
 
+async def test_attempt_that_raises_closes_its_socket() -> None:
+    with socket.socket() as probe:
+        lowest_free = probe.fileno()
+    loop = asyncio.get_running_loop()
+    with pytest.raises(OverflowError) as raised:
+        SocketTransport.start_connect(loop, "127.0.0.1", 1 << 16, Recorder(), unexpected)
+    # The traceback of the exception still has the socket.
+    assert raised.tb is not None
+    with socket.socket() as probe:
+        assert probe.fileno() == lowest_free
+
+
+async def test_exception_when_connected_ends_the_connection_and_is_reported() -> None:
+    loop, protocol, reported = asyncio.get_running_loop(), Recorder(), list[Any]()
+    loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    protocol.hooks["made"] = lambda: 1 / 0
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()
+        SocketTransport.start_connect(loop, host, port, protocol, unexpected)
+        async with asyncio.timeout(PATIENCE_S):
+            await protocol.lost
+    assert protocol.calls == ["made", "lost"]
+    assert isinstance(protocol.error, ZeroDivisionError)
+    assert reported == [protocol.error]
+
+
 # Reading
 
 
@@ -238,6 +264,50 @@ async def test_protocol_may_write_when_writing_is_resumed() -> None:
         world.transport.write(LARGE)
         world.protocol.hooks["resume"] = lambda: world.transport.write(b"more")
         assert await world.peer_reads(len(LARGE) + 4) == LARGE + b"more"
+
+
+@pytest.mark.parametrize("end", ["close", "abort"])
+async def test_protocol_may_end_the_connection_when_writing_is_resumed(end: str) -> None:
+    async with connected() as world:
+        descriptor = world.transport.get_extra_info("socket").fileno()
+        # Writing is resumed when the last byte is sent.
+        world.transport.set_write_buffer_limits(high=0)
+        world.protocol.hooks["resume"] = getattr(world.transport, end)
+        world.transport.write(LARGE)
+        assert await world.peer_reads(len(LARGE)) == LARGE
+        await world.protocol.lost
+        # The next socket may have the same descriptor.
+        assert not asyncio.get_running_loop().remove_writer(descriptor)
+
+
+async def test_loop_has_no_writer_when_resumed_protocol_raised() -> None:
+    loop, reported = asyncio.get_running_loop(), list[Any]()
+    loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    async with connected() as world:
+        world.transport.set_write_buffer_limits(high=0)
+        world.protocol.hooks["resume"] = lambda: 1 / 0
+        world.transport.write(LARGE)
+        assert await world.peer_reads(len(LARGE)) == LARGE
+        await world.protocol.wait_for("resume")
+        assert not loop.remove_writer(world.transport.get_extra_info("socket").fileno())
+        world.transport.write(b"more")
+        assert await world.peer_reads(4) == b"more"
+    assert [type(error) for error in reported] == [ZeroDivisionError]
+
+
+async def test_connection_is_lost_when_the_loop_takes_no_writer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    error = OSError(errno.ENOSPC, "No space left on device")
+
+    def add_writer(*_: object) -> None:
+        raise error
+
+    async with connected() as world:
+        monkeypatch.setattr(asyncio.get_running_loop(), "add_writer", add_writer)
+        world.transport.write(LARGE)
+        await world.protocol.lost
+        assert world.protocol.error is error
 
 
 async def test_closed_transport_sends_its_buffer_first() -> None:
