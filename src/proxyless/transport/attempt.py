@@ -65,9 +65,9 @@ class PlainAttempt:
         self._tools = tools
         self._address = address
         self._options = options
-        self._on_unusable = on_unusable
         # None when the attempt is over.
         self._on_done: OnDone | None = on_done
+        self._on_unusable: Callable[[Status], None] | None = on_unusable
         # Set by `start`.
         self._transport: ClientTransport | None = None
         self._cancel_connect: Callable[[], None] | None = None
@@ -82,6 +82,9 @@ class PlainAttempt:
             cancel = network.start_connect(self._address, self._make_transport, self._on_failed)
         except OSError as error:
             self._tools.loop.call_soon(self._on_failed, error)
+        except Exception as error:
+            text = _report_bug(self._tools.loop, self._address, error)
+            self._tools.loop.call_soon(self._fail, text)
         else:
             if cancel is None:
                 return False
@@ -131,8 +134,8 @@ class PlainAttempt:
         if not status.is_ok:
             self._fail(status.details)
             return
-        self._end()
         transport.on_unusable = self._on_unusable
+        self._end()
         on_done(transport)
 
     def _fail(self, text: str) -> None:
@@ -152,7 +155,7 @@ class PlainAttempt:
 
     def _end(self) -> None:
         """Call back no more, and refer to nothing: the queue may hold a cancelled deadline."""
-        self._on_done = self._transport = self._cancel_connect = None
+        self._on_done = self._on_unusable = self._transport = self._cancel_connect = None
         self._tools.deadlines.cancel(self)
 
 
@@ -183,20 +186,28 @@ class TaskAttempt:
         try:
             result = await connect()
         except Exception as error:
-            # Errors are returned, so this is a bug, or a check of the peer that raised. Without a
-            # status RPCs would wait for ever.
-            text = f"{self._address}: connecting raised {error!r}"
             # On a closed loop the error is that of cleaning up without one.
             if self._loop.is_closed():
                 return
-            self._loop.call_exception_handler({"message": text, "exception": error})
-            result = Status(StatusCode.UNAVAILABLE, text)
+            text = _report_bug(self._loop, self._address, error)
+            result = Status(StatusCode.UNAVAILABLE, f"{self._address}: {text}")
         if isinstance(result, ClientTransport) or not self._loop.is_closed():
             self._on_done(result)
 
     def _on_end(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
             self._on_done(None)
+
+
+def _report_bug(loop: asyncio.AbstractEventLoop, address: Address, error: Exception) -> str:
+    """Report an exception to the loop, and return the reason of the failed attempt.
+
+    Errors of the network are values, so this is a bug, or a check of the peer that raised. Without
+    a status RPCs would wait for ever.
+    """
+    text = f"connecting raised {error!r}"
+    loop.call_exception_handler({"message": f"{address}: {text}", "exception": error})
+    return text
 
 
 def describe_timeout(options: TransportOptions) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -25,7 +26,7 @@ class CallbackNetwork(AsyncioNetwork):
 
     __slots__ = ("error", "is_cancelled", "make", "on_failed", "socket")
 
-    def __init__(self, error: OSError | None = None) -> None:
+    def __init__(self, error: Exception | None = None) -> None:
         # Raised by `start_connect`.
         self.error = error
         self.is_cancelled = False
@@ -56,13 +57,13 @@ class CallbackNetwork(AsyncioNetwork):
 class AttemptWorld:
     """A started attempt, and the calls that it makes."""
 
-    def __init__(self, error: OSError | None = None) -> None:
+    def __init__(self, error: Exception | None = None) -> None:
         self.clock = VirtualClock()
         self.deadlines = DeadlineQueue(self.clock)
         self.network = CallbackNetwork(error)
         self.results: list[ClientTransport | Status | None] = []
         self.unusable: list[Status] = []
-        tools = LoopTools(
+        self.tools = LoopTools(
             asyncio.get_running_loop(),
             self.clock,
             ReadBuffer(),
@@ -70,7 +71,7 @@ class AttemptWorld:
             turns_of(self.clock),
         )
         self.attempt = PlainAttempt(
-            tools, ADDRESS, OPTIONS, self.results.append, self.unusable.append
+            self.tools, ADDRESS, OPTIONS, self.results.append, self.unusable.append
         )
         assert self.attempt.start(self.network)
         assert self.results == []
@@ -120,6 +121,37 @@ async def test_attempt_fails_when_the_network_does() -> None:
 async def test_attempt_fails_in_a_later_turn_when_there_is_no_socket() -> None:
     world = AttemptWorld(OSError(errno.EMFILE, "Too many open files"))
     await world.expect_failure("too many open files")
+
+
+async def test_attempt_fails_and_reports_when_starting_raises() -> None:
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: reported.append(context["exception"])
+    )
+    error = RuntimeError("file descriptor 7 is used by a transport")
+    world = AttemptWorld(error)
+    await world.expect_failure(f"connecting raised {error!r}")
+    assert reported == [error]
+
+
+class Owner:
+    """Owner of an attempt, with its two callbacks."""
+
+    def on_done(self, result: ClientTransport | Status | None) -> None: ...
+
+    def on_unusable(self, status: Status) -> None: ...
+
+
+async def test_owner_is_freed_while_the_cancelled_deadline_is_in_the_queue() -> None:
+    world, owner = AttemptWorld(), Owner()
+    attempt = PlainAttempt(world.tools, ADDRESS, OPTIONS, owner.on_done, owner.on_unusable)
+    attempt.start(world.network)
+    freed = weakref.ref(owner)
+    del owner
+    attempt.cancel()
+    await turn()
+    assert freed() is None
+    world.attempt.cancel()
 
 
 @pytest.mark.parametrize("is_connected", [False, True])
