@@ -103,7 +103,9 @@ def test_new_stream_has_the_versions_but_for_one(world: XdsClientWorld) -> None:
 
 
 @pytest.mark.spec("DX-08")
-def test_new_stream_has_no_version_of_a_resource_of_another_server() -> None:
+@pytest.mark.parametrize("outage_s", [0.0, 5.0], ids=["before", "while the stream waits"])
+def test_new_stream_has_no_version_of_a_resource_of_another_server(outage_s: float) -> None:
+    """The other server answers before the new stream is opened, or before it has a connection."""
     world = XdsClientWorld(server_config("a", DELTA), server_config("b", DELTA))
     first, x = world.watch(world.routes, "first"), world.watch(world.routes, "x")
     world.server("a").respond_delta(
@@ -113,7 +115,7 @@ def test_new_stream_has_no_version_of_a_resource_of_another_server() -> None:
     world.server("a").is_up = False
     world.server("a").ads.end(GONE)
     world.server("a").fail()
-    world.settle()
+    world.clock.advance(outage_s)
     # `y` is not there yet, so the next server is used.
     resources = [(name, "1", text(name, "of b")) for name in ("first", "x", "y")]
     world.server("b").respond_delta(world.routes, *resources)

@@ -57,6 +57,8 @@ class AdsVariant(Protocol):
     """Variant of the ADS protocol, with the subscriptions at one server and its stream."""
 
     path: ClassVar[str]
+    # Whether the first requests of a stream have the versions of resources in use.
+    sends_versions_in_use: ClassVar[bool]
 
     def encode(self, request: Any) -> bytes: ...  # noqa: ANN401 - a request of this variant
     def decode(self, serialized: bytes) -> codec.DiscoveryResponse | None: ...
@@ -103,6 +105,7 @@ class AdsState:
     """State-of-the-world variant (`AdsVariant`)."""
 
     path: ClassVar[str] = codec.ADS_PATH
+    sends_versions_in_use: ClassVar[bool] = False
     encode = staticmethod(codec.encode_request)
     decode = staticmethod(codec.decode_response)
     decode_in_steps = staticmethod(codec.decode_response_in_steps)

@@ -175,6 +175,11 @@ class Connection:
     # Called by the stream
 
     def on_stream_opened(self) -> None:
+        if not self._ads.sends_versions_in_use:
+            self._open_stream()
+        self._stream.reader()()
+
+    def _open_stream(self) -> None:
         members: dict[str, dict[str, str]] = {}
         for type_url, cache in self._caches.items():
             if not isinstance(cache, DecodedResourceCache):
@@ -184,7 +189,6 @@ class Connection:
                 members[type_url] = cache.start_stream(find_used)
         self._ads.open_stream(self._is_held, members)
         self._owner.request_flush(self)
-        self._stream.reader()()
 
     def _is_held(self, type_url: str, name: str) -> bool:
         """Whether the resource in use is the one that this server sent last."""
@@ -200,6 +204,9 @@ class Connection:
         return None if entry is None else entry.collection
 
     def on_stream_ready(self) -> None:
+        if self._ads.sends_versions_in_use:
+            # Not before: while the stream waits, a fallback server may replace what is in use.
+            self._open_stream()
         self.flush()
         # "A connection has been established …, and the stream has been dispatched" - A57
         self._wait_for(self._ads.subscriptions)

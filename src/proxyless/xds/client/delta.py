@@ -27,6 +27,7 @@ class DeltaState:
     """Incremental variant (`ads.AdsVariant`)."""
 
     path: ClassVar[str] = codec.DELTA_PATH
+    sends_versions_in_use: ClassVar[bool] = True
     encode = staticmethod(codec.encode_delta_request)
     decode = staticmethod(codec.decode_delta_response)
     decode_in_steps = staticmethod(codec.decode_delta_response_in_steps)
