@@ -213,8 +213,13 @@ class FileSource:
                 return _Scan(last.stamps, last.parsed, unsettled=stamps, rounds=rounds)
             # A file that could not be read may become readable with the same stamp.
             if is_same and not self._problem:
-                return _Scan(self._last.stamps, self._last.parsed)
-            return self._scan_all()
+                return _Scan(last.stamps, last.parsed)
+            scan = self._scan_all()
+            now = self._list_files(ValidationErrors())
+            if now != scan.stamps and last.rounds < SETTLE_ROUNDS_MAX:
+                # Replaced while it was read, as a ConfigMap is: old and new files are not mixed.
+                return _Scan(last.stamps, last.parsed, unsettled=now, rounds=last.rounds + 1)
+            return scan
         except Exception as error:  # A bug must not stop the control plane.
             return self._fail(error)
 
@@ -343,20 +348,37 @@ def _may_be_link(path: Path) -> bool:
 def list_files(directory: Path, errors: ValidationErrors) -> list[Path]:
     """The paths with a suffix of YAML or JSON below a directory, sorted, without hidden ones.
 
-    A directory that cannot be listed is an error, because its files may still exist.
+    Links to directories are followed, each directory once. A directory that cannot be listed is an
+    error, because its files may still exist; so a broken link is in the result, whatever its name.
     """
 
     def on_error(error: OSError) -> None:
         errors.add(f"{error.filename!r} cannot be listed: {error.strerror}")
 
     found: list[Path] = []
-    for place, folders, names in os.walk(directory, onerror=on_error):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+    visited: set[tuple[int, int]] = set()
+    for place, folders, names in os.walk(directory, onerror=on_error, followlinks=True):
+        identity = _identify(place)
+        if identity in visited:
+            folders.clear()
+            continue
+        visited.add(identity)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in (*folders, *names):
             path = Path(place, name)
-            if path.suffix in SUFFIXES and not name.startswith("."):
+            is_wanted = path.suffix in SUFFIXES or (path.is_symlink() and not path.exists())
+            if is_wanted and not name.startswith("."):
                 found.append(path)
     return sorted(found)
+
+
+def _identify(directory: str) -> tuple[int, int]:
+    """Device and inode; zeros if it was removed since it was listed."""
+    try:
+        stat = os.stat(directory)
+    except OSError:
+        return 0, 0
+    return stat.st_dev, stat.st_ino
 
 
 def read_bounded(path: Path, errors: ValidationErrors) -> str:

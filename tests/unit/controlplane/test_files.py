@@ -217,9 +217,7 @@ class MountedConfigMap:
         content.mkdir()
         for name, text in files.items():
             (content / f"{name}.yaml").write_text(text)
-        new = self._directory / "..data_tmp"
-        new.symlink_to(content.name)
-        new.replace(self._directory / "..data")
+        self._replace(content)
         for name in files:
             link = self._directory / f"{name}.yaml"
             if not link.is_symlink():
@@ -227,6 +225,22 @@ class MountedConfigMap:
         for link in self._directory.glob("*.yaml"):
             if link.stem not in files:
                 link.unlink()
+
+    def publish_folder(self, folder: str, text: str) -> None:
+        """A file whose path in the volume has a directory, which is the link then."""
+        self._version += 1
+        content = self._directory / f"..2026_{self._version}"
+        (content / folder).mkdir(parents=True)
+        (content / folder / "a.yaml").write_text(text)
+        self._replace(content)
+        link = self._directory / folder
+        if not link.is_symlink():
+            link.symlink_to(Path("..data") / folder)
+
+    def _replace(self, content: Path) -> None:
+        new = self._directory / "..data_tmp"
+        new.symlink_to(content.name)
+        new.replace(self._directory / "..data")
 
 
 def test_changes_of_a_mounted_config_map_are_followed(world: FileSourceWorld) -> None:
@@ -241,6 +255,51 @@ def test_changes_of_a_mounted_config_map_are_followed(world: FileSourceWorld) ->
     world.poll()
     assert world.names() == ["a2"]
     assert world.problems[-1].endswith(EMPTY)
+
+
+def test_links_to_directories_are_followed(world: FileSourceWorld) -> None:
+    mounted = MountedConfigMap(world.directory)
+    mounted.publish_folder("shop", clusters("a"))
+    assert world.start() == ["a"]
+    mounted.publish_folder("shop", clusters("a2"))
+    world.poll()
+    assert world.names() == ["a2"]
+    # A volume that is not mounted: the directory may still exist.
+    (world.directory / "..data").rename(world.directory / "..elsewhere")
+    world.poll()
+    assert "field:shop error:cannot be read: No such file or directory" in world.problems[0]
+    assert world.names() == ["a2"]
+
+
+def test_directory_with_several_links_is_read_once(world: FileSourceWorld) -> None:
+    world.write("shop/a.yaml", clusters("a"))
+    (world.directory / "latest").symlink_to("shop")
+    (world.directory / "shop" / "loop").symlink_to("..")
+    assert world.start() == ["a"]
+
+
+def test_files_that_are_replaced_while_they_are_read_are_not_mixed(
+    world: FileSourceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster moves from one file to the other: a mixture would not have it."""
+    mounted = MountedConfigMap(world.directory)
+    mounted.publish(a=clusters("a"), b=clusters("b", "moved"))
+    world.start()
+    really_read = files_module.read_bounded
+
+    def read(path: Path, errors: ValidationErrors) -> str:
+        text = really_read(path, errors)
+        if path.name == "a.yaml" and "moved" not in text:
+            mounted.publish(a=clusters("a2", "moved"), b=clusters("b2"))
+        return text
+
+    mounted.publish(a=clusters("a1"), b=clusters("b1", "moved"))
+    monkeypatch.setattr(files_module, "read_bounded", read)
+    world.poll()
+    assert world.snapshots == []
+    world.clock.advance(SETTLE_INTERVAL_S)
+    assert world.names() == ["a2", "moved", "b2"]
+    assert (len(world.snapshots), world.problems) == (1, [])
 
 
 def test_files_and_directories_are_one_snapshot(tmp_path: Path) -> None:
