@@ -56,7 +56,7 @@ class Files(Protocol):
     """File system. Every method may raise OSError."""
 
     def read(self, path: Path, limit: int) -> bytes:
-        """At most `limit` bytes. ValueError if the file can be changed by another user."""
+        """At most `limit` bytes. ValueError if it is no file, or another user can change it."""
 
     def replace(self, path: Path, content: bytes) -> None:
         """Write the file atomically; only its owner can read it."""
@@ -71,6 +71,9 @@ class OsFiles:
     """The file system of the machine."""
 
     def read(self, path: Path, limit: int) -> bytes:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            # Opening a pipe would block, and a link may lead anywhere.
+            raise ValueError("is no regular file")
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
         with open(descriptor, "rb") as file:
             found = os.fstat(descriptor)
@@ -138,9 +141,13 @@ class ConfigStore:
                 raise ValueError(f"has more than {FILE_BYTES_MAX} bytes")
             saved = decode_config(content, self._identity)
         except FileNotFoundError:
+            LOGGER.info("%s: there is none yet for this node, its servers and its target", self)
             return {}
-        except (OSError, ValueError) as error:
-            self._warn(f"{_reason(error)}: it is not used")
+        except OSError as error:
+            self._warn(f"cannot be read: {_reason(error)}: it is not used")
+            return {}
+        except ValueError as error:
+            self._warn(f"{error}: it is not used")
             return {}
         max_age_s = self._config.max_age_s
         oldest_s = self.wall_time_s() - max_age_s
@@ -149,19 +156,22 @@ class ConfigStore:
             self._warn(f"is older than {max_age_s:g} s: it is not used")
         return fresh
 
-    def write(self, resources: Mapping[ResourceKey, SavedResource]) -> None:
-        """Replace the file, and remove old ones of other clients."""
+    def write(self, resources: Mapping[ResourceKey, SavedResource]) -> bool:
+        """Replace the file, and remove old ones of other clients. False: try again later."""
         content = encode_config(self._identity, self._without_secrets(resources))
         if len(content) > FILE_BYTES_MAX:
             self._warn(f"would have more than {FILE_BYTES_MAX} bytes: it is not written")
-            return
+            return True
         try:
             self._files.replace(self._path, content)
-            if not self._is_pruned:
-                self._is_pruned = True
-                self._prune()
         except (OSError, ValueError) as error:
             self._warn(f"cannot be written: {_reason(error)}")
+            return False
+        if not self._is_pruned:
+            self._is_pruned = True
+            with suppress(OSError):  # Files of another user.
+                self._prune()
+        return True
 
     def _without_secrets(
         self, resources: Mapping[ResourceKey, SavedResource]

@@ -38,6 +38,8 @@ FIRST_SAVE_S: Final = 0.1
 # two: a resource may name others, which are watched some turns of the loop later.
 SETTLE_S: Final = 0.05
 SAVE_INTERVAL_S: Final = 5.0
+# One that could not be written is tried again after this time: the disk may have space then.
+RETRY_INTERVAL_S: Final = 60.0
 # An unchanged config is saved again after this time, so that it does not become too old.
 REFRESH_INTERVAL_S: Final = 3_600.0
 
@@ -46,7 +48,9 @@ class Store(Protocol):
     """Storage of one client's resources. `read` and `write` block and do not raise."""
 
     def read(self) -> dict[ResourceKey, SavedResource]: ...
-    def write(self, resources: Mapping[ResourceKey, SavedResource]) -> None: ...
+    def write(self, resources: Mapping[ResourceKey, SavedResource]) -> bool:
+        """False if they may be written later."""
+
     def wall_time_s(self) -> float:
         """Unix time."""
 
@@ -276,7 +280,7 @@ class LastGood:
         unwatched: Mapping[ResourceKey, SavedResource],
         contents: Mapping[ResourceKey, bytes | Collection],
         about: Mapping[ResourceKey, tuple[str, float]],
-    ) -> None:
+    ) -> bool:
         """Write all resources. Runs outside the loop, because collections may be large."""
         saved = {
             key: SavedResource(
@@ -284,7 +288,7 @@ class LastGood:
             )
             for key, each in contents.items()
         }
-        self._store.write({**unwatched, **saved})
+        return self._store.write({**unwatched, **saved})
 
     def _is_refresh_due(self) -> bool:
         assert self._last_saved_at_s is not None, "only after a save"
@@ -293,8 +297,10 @@ class LastGood:
             return False
         return self._clock.now_s() - self._last_saved_at_s >= REFRESH_INTERVAL_S
 
-    def _on_written(self, _result: None) -> None:
+    def _on_written(self, is_written: bool) -> None:
         self._is_writing = False
+        if not is_written:
+            self._last_saved = {}
         if not self._is_closed:
             # Changes that came meanwhile are saved as well.
-            self._save_in(SAVE_INTERVAL_S)
+            self._save_in(SAVE_INTERVAL_S if is_written else RETRY_INTERVAL_S)

@@ -71,13 +71,23 @@ def test_file_that_another_user_can_change_is_ignored(
     assert "can be changed by another user" in caplog.text
 
 
-def test_link_is_not_followed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
+def test_only_regular_files_are_read(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Opening a pipe would block."""
     store = make_store(tmp_path)
     store.write(SAVED)
     path = tmp_path / IDENTITY.file_name
     path.rename(tmp_path / "elsewhere")
-    path.symlink_to(tmp_path / "elsewhere")
+    if kind == "link":
+        path.symlink_to(tmp_path / "elsewhere")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
     assert store.read() == {}
+    assert caplog.text.endswith("is no regular file: it is not used\n")
 
 
 @pytest.mark.spec("CACHE-04")
@@ -125,8 +135,8 @@ def test_errors_are_logged_once_and_not_raised(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = make_store(tmp_path, files=FailingFiles())
-    store.write(SAVED)
-    store.write(SAVED)
+    assert not store.write(SAVED)
+    assert not store.write(SAVED)
     [record] = caplog.records
     assert record.getMessage().endswith(f"cannot be written: {os.strerror(28)}")
 
@@ -139,6 +149,22 @@ def test_directory_that_is_a_file_is_an_error(
     store.write(SAVED)
     assert store.read() == {}
     assert "cannot be written" in caplog.text
+    assert "cannot be read: Not a directory: it is not used" in caplog.text
+
+
+class ForeignFiles(OsFiles):
+    """A directory in which another user has an old file."""
+
+    def remove(self, path: Path) -> None:
+        raise PermissionError(1, os.strerror(1), path)
+
+
+def test_old_files_of_another_user_stay(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "old.xds").touch()
+    os.utime(tmp_path / "old.xds", (0, 0))
+    assert make_store(tmp_path, files=ForeignFiles()).write(SAVED)
+    assert make_store(tmp_path).read() == SAVED
+    assert not caplog.records
 
 
 @pytest.mark.spec("CACHE-01")

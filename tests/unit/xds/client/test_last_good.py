@@ -14,6 +14,7 @@ from proxyless.xds.client.config_file import SavedResource
 from proxyless.xds.client.last_good import (
     FIRST_SAVE_S,
     REFRESH_INTERVAL_S,
+    RETRY_INTERVAL_S,
     SAVE_INTERVAL_S,
     SETTLE_S,
     WAIT_S,
@@ -39,6 +40,7 @@ class MemoryStore:
     def __init__(self, saved: Mapping[ResourceKey, SavedResource] | None = None) -> None:
         self.saved = dict(saved or {})
         self.writes: list[dict[str, str]] = []
+        self.has_space = True
         self.now_s = SAVED_S
 
     def __str__(self) -> str:
@@ -47,9 +49,11 @@ class MemoryStore:
     def read(self) -> dict[ResourceKey, SavedResource]:
         return dict(self.saved)
 
-    def write(self, resources: Mapping[ResourceKey, SavedResource]) -> None:
-        self.saved = dict(resources)
-        self.writes.append({name: saved.version for (_, name), saved in resources.items()})
+    def write(self, resources: Mapping[ResourceKey, SavedResource]) -> bool:
+        if self.has_space:
+            self.saved = dict(resources)
+            self.writes.append({name: saved.version for (_, name), saved in resources.items()})
+        return self.has_space
 
     def wall_time_s(self) -> float:
         return self.now_s
@@ -480,6 +484,18 @@ def test_changes_are_coalesced() -> None:
     assert [write["x"] for write in world.store.writes] == ["0", "50"]
     world.clock.advance(SAVE_INTERVAL_S)
     assert world.store.writes[-1] == {"x": "99"}
+    world.close()
+
+
+def test_config_that_could_not_be_written_is_written_later() -> None:
+    world = CachedWorld(MemoryStore(), is_up=True)
+    world.watch(world.listeners, "x")
+    world.store.has_space = False
+    world.server().respond(world.listeners, text("x", "a"), version="1")
+    world.clock.advance(FIRST_SAVE_S)
+    world.store.has_space = True
+    world.clock.advance(RETRY_INTERVAL_S)
+    assert world.store.writes == [{"x": "1"}]
     world.close()
 
 
