@@ -11,9 +11,18 @@ import asyncio
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
-from proxyless.base import OK, Status, StatusCode, ValidationError, ValidationErrors, one_line
+from proxyless.base import (
+    OK,
+    Event,
+    Status,
+    StatusCode,
+    Trace,
+    ValidationError,
+    ValidationErrors,
+    one_line,
+)
 from proxyless.controlplane.ads import AdsStream
 from proxyless.controlplane.change_condition import ChangeCondition
 from proxyless.controlplane.delta import DeltaAdsStream
@@ -45,12 +54,25 @@ _NO_SUCH_METHOD: Final = Status(StatusCode.UNIMPLEMENTED, "files serve only ADS"
 
 def parse_file_uri(uri: str) -> Path:
     """Path of `file:///path` or `file:path`. ValueError if it has a host or no path."""
-    parts = urlsplit(uri)
-    if parts.netloc not in ("", "localhost"):
-        raise ValueError(f"xds server {uri!r} has a host, wanted file:///path")
-    if not parts.path.strip("/"):
-        raise ValueError(f"xds server {uri!r} has no path, wanted file:///path")
-    return Path(unquote(parts.path))
+    host, path = "", uri.removeprefix("file:")
+    if path.startswith("//"):
+        host, _, rest = path[2:].partition("/")
+        path = f"/{rest}"
+    if host not in ("", "localhost"):
+        raise ValueError(f"the URI has the host {host!r}, wanted file:///path")
+    if not path.strip("/"):
+        raise ValueError("the URI has no path, wanted file:///path")
+    return Path(unquote(path))
+
+
+def _log_event(event: Event) -> None:
+    if event.name == "controlplane.missing":
+        LOGGER.warning("%s", event.fields["missing"])
+
+
+def _describe(error: ValidationError) -> str:
+    # A client of files cannot allow that.
+    return str(error).replace(" unless empty is allowed", "")
 
 
 class FileTransports:
@@ -75,6 +97,8 @@ class FileTransport:
         # Fixed at construction.
         self.clock: Final = clock
         self.changes: Final = ChangeCondition()
+        self.trace: Final = Trace()
+        self.trace.subscribe(_log_event)
         self._source: Final = FileSource(
             path,
             clock,
@@ -154,9 +178,9 @@ class FileTransport:
 
     def _on_problem(self, error: ValidationError) -> None:
         if self.served is not None:
-            LOGGER.error("kept the last good state: %s", error)
+            LOGGER.error("kept the last good state: %s", _describe(error))
             return
-        self._problem = Status(StatusCode.UNAVAILABLE, one_line(str(error)))
+        self._problem = Status(StatusCode.UNAVAILABLE, one_line(_describe(error)))
         self._report_problem()
 
     def _report_problem(self) -> None:
@@ -186,10 +210,10 @@ class FileStream:
     # Called by the transport, in a turn of its own
 
     def start(self) -> None:
-        served = self._transport.served
+        transport, served = self._transport, self._transport.served
         if self._listener is None or self._pump is not None or served is None:
             return
-        self._pump = StreamPump(self._core, self, served, self._transport.changes)
+        self._pump = StreamPump(self._core, self, served, transport.changes, transport.trace)
         loop = asyncio.get_running_loop()
         self._task = create_owned_task(loop, self._run(self._pump), name="proxyless-file-stream")
         self._listener.on_ready()

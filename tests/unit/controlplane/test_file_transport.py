@@ -31,6 +31,7 @@ from tests.worlds.xds_clients import WatchRecorder
         ("file:///etc/mesh", "/etc/mesh"),
         ("file:mesh/a.yaml", "mesh/a.yaml"),
         ("file://localhost/etc/my%20mesh", "/etc/my mesh"),
+        ("file:///etc/mesh#1?x", "/etc/mesh#1?x"),
     ],
 )
 def test_path_of_a_uri(uri: str, path: str) -> None:
@@ -131,6 +132,26 @@ async def test_resources_are_read_from_files_and_changes_are_followed(
     await world.follow()
     assert names(b.take()) == ["b"]
     assert a.take() == []
+
+
+async def test_name_that_is_not_in_the_files_is_logged_at_once(
+    world: FileClientWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.write(clusters("orders"))
+    world.watch("ordres")
+    await world.settle()
+    [record] = caplog.records[:1]
+    assert record.getMessage() == (
+        'xds node \'edge-7\' requested cluster "ordres", which is not here; there are "orders"'
+    )
+
+
+async def test_empty_file_is_an_error_that_names_no_option(world: FileClientWorld) -> None:
+    world.write("")
+    watcher = world.watch("a")
+    await world.settle()
+    [failure] = watcher.take()
+    assert "[field:mesh.yaml error:is empty, wanted resources]" in failure.details
 
 
 async def test_invalid_files_are_unreachable_until_they_are_valid(world: FileClientWorld) -> None:
