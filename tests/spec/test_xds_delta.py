@@ -94,12 +94,21 @@ def test_new_stream_has_the_versions_but_for_one(world: XdsClientWorld) -> None:
     resources = [(name, "1", text(name)) for name in "wxy"]
     world.server().respond_delta(world.routes, *resources)
     reconnect(world)
-    assert take(world) == ["+w +x +y +z x=1 y=1"]
+    assert take(world) == ["+w +x +y +z w= x=1 y=1"]
     world.server().respond_delta(world.routes, ("w", "1", text("w")), ("y", "2", text("y", "v2")))
     values = [[each for each in recorder.take() if isinstance(each, str)] for recorder in recorders]
     assert values == [["v1"], ["v1"], ["v1", "v2"], []]
     reconnect(world)
-    assert take(world)[-1] == "+w +x +y +z x=1 y=2"
+    assert take(world)[-1] == "+w +x +y +z w= x=1 y=2"
+
+
+@pytest.mark.spec("DX-08")
+def test_new_stream_asks_for_a_resource_that_it_has(world: XdsClientWorld) -> None:
+    """The server may be silent about another one, which it does not have."""
+    world.watch(world.listeners, "unknown"), world.watch(world.routes, "x")
+    world.server().respond_delta(world.routes, ("x", "1", text("x")))
+    reconnect(world)
+    assert take(world)[-2:] == ["+unknown", "+x x="]
 
 
 @pytest.mark.spec("DX-08")
@@ -122,7 +131,7 @@ def test_new_stream_has_no_version_of_a_resource_of_another_server(outage_s: flo
     assert [each.take()[-1] for each in (first, x, y)] == ["of b"] * 3
     world.server("a").recover()
     world.clock.advance(200)
-    assert take(world, "a")[-1] == "+first +x +y"
+    assert take(world, "a")[-1] == "+first +x +y first= x= y="
     world.close()
 
 

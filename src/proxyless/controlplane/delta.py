@@ -115,7 +115,8 @@ class DeltaAdsStream(AdsStream):
         # Endpoints and route configs are removed by the removal of what refers to them, as in state
         # of the world: the client may still use them.
         is_full_state = type_url in FULL_STATE_TYPES
-        gone = new_names | had.keys() if is_full_state else new_names - initial.keys()
+        in_use = {name for name in initial if initial[name]}
+        gone = new_names | had.keys() if is_full_state else new_names - in_use
         if state.subscription.globs:
             gone = _choose_gone(state.subscription, new_names, initial.keys() | had.keys(), target)
         removed = sorted(gone - target.keys())

@@ -135,6 +135,13 @@ def test_endpoints_that_a_client_has_are_not_removed() -> None:
     assert other.subscribe(ENDPOINTS, "c") == ["EDS 2: -c"]
 
 
+def test_endpoints_that_a_client_has_from_another_server_are_removed() -> None:
+    """The version of such a resource is empty."""
+    client = DeltaClient()
+    client.publish(mesh("b"))
+    assert client.subscribe(ENDPOINTS, "a", versions={"a": ""}) == ["EDS 1: -a"]
+
+
 def test_verdicts_are_recorded_by_nonce() -> None:
     nacks: list[Nack] = []
     client = DeltaClient(on_nack=nacks.append)

@@ -74,10 +74,13 @@ class AdsVariant(Protocol):
 
     def open_stream(
         self,
-        is_held: Callable[[str, str], bool],
+        find_held: Callable[[str, str], bool | None],
         members: Mapping[str, Mapping[str, str]] = NO_MEMBER_VERSIONS,
     ) -> None:
-        """Start a stream. `is_held`: whether the resource that this server sent is in use.
+        """Start a stream.
+
+        `find_held`: whether the resource in use is the one that this server sent last; None if no
+        resource is in use.
 
         `members`: versions of the members of collections in use, by type URL and name.
         """
@@ -160,7 +163,7 @@ class AdsState:
 
     def open_stream(
         self,
-        is_held: Callable[[str, str], bool] | None = None,
+        find_held: Callable[[str, str], bool | None] | None = None,
         members: Mapping[str, Mapping[str, str]] = NO_MEMBER_VERSIONS,
     ) -> None:
         self._is_open = True

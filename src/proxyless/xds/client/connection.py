@@ -187,16 +187,16 @@ class Connection:
                 self._drop_job()
                 find_used = partial(self._find_collection, type_url)
                 members[type_url] = cache.start_stream(find_used)
-        self._ads.open_stream(self._is_held, members)
+        self._ads.open_stream(self._find_held, members)
         self._owner.request_flush(self)
 
-    def _is_held(self, type_url: str, name: str) -> bool:
-        """Whether the resource in use is the one that this server sent last."""
+    def _find_held(self, type_url: str, name: str) -> bool | None:
+        """Whether the resource in use is the one that this server sent last; None if none is."""
         _, entry = find_entry(self.authorities, type_url, name)
-        if entry is None or not entry.has_resource:
-            return False
         cache = self._caches[type_url]
-        return isinstance(cache, DecodedResourceCache) and cache.bytes_of(name) == entry.serialized
+        if entry is None or not entry.has_resource or not isinstance(cache, DecodedResourceCache):
+            return None
+        return cache.bytes_of(name) == entry.serialized
 
     def _find_collection(self, type_url: str, name: str) -> Collection | None:
         """The collection in use."""

@@ -15,7 +15,7 @@ from proxyless.xds.client import codec
 from proxyless.xds.client.ads import NO_MEMBER_VERSIONS, Change
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from proxyless.xds.bootstrap import Node
     from proxyless.xds.client.ads import Answer
@@ -56,7 +56,6 @@ class DeltaState:
         names = self._names.setdefault(type_url, {})
         if name not in names:
             names[name] = None
-            # A name that was removed before is sent again: "the server must" send its resource.
             self._added.setdefault(type_url, {})[name] = None
             self._changed[type_url] = None
 
@@ -67,6 +66,7 @@ class DeltaState:
         del names[name]
         self._added.get(type_url, {}).pop(name, None)
         self._versions.get(type_url, {}).pop(name, None)
+        self._initial.get(type_url, {}).pop(name, None)
         if name in self._sent.get(type_url, ()):
             self._removed.setdefault(type_url, {})[name] = None
             self._changed[type_url] = None
@@ -79,31 +79,35 @@ class DeltaState:
 
     def open_stream(
         self,
-        is_held: Callable[[str, str], bool],
+        find_held: Callable[[str, str], bool | None],
         members: Mapping[str, Mapping[str, str]] = NO_MEMBER_VERSIONS,
     ) -> None:
         self._is_open = True
         self._is_node_sent = False
         self._sent, self._removed, self._answers = {}, {}, {}
         self._initial = {
-            type_url: {name: versions[name] for name in versions if is_held(type_url, name)}
-            for type_url, versions in self._versions.items()
+            type_url: {**self._find_initial(type_url, find_held), **members.get(type_url, {})}
+            for type_url in self._names
         }
-        for type_url, versions in members.items():
-            self._initial.setdefault(type_url, {}).update(versions)
-        # Without one version, so that the server has something to send: a stream without any
+        # One without its version, so that the server has something to send: a stream without any
         # response is that of an unreachable server.
-        for type_url, names in self._names.items():
-            if names:
-                initial = self._initial.get(type_url, {})
-                if members.get(type_url):
-                    # A member that is not named here would not be removed, if it does not exist.
-                    initial[next(iter(initial))] = ""
-                else:
-                    initial.pop(next(iter(names)), None)
-                break
+        if initial := next(filter(None, self._initial.values()), None):
+            initial[next(iter(initial))] = ""
         self._changed = dict.fromkeys(self._names)
         self._added = {type_url: dict(names) for type_url, names in self._names.items()}
+
+    def _find_initial(
+        self, type_url: str, find_held: Callable[[str, str], bool | None]
+    ) -> dict[str, str]:
+        """Versions of the resources in use; empty for one that this server did not send last.
+
+        Servers remove only resources that are named here, so one without a version is named too.
+        """
+        versions, initial = self._versions.get(type_url, _NO_VERSIONS), {}
+        for name in self._names[type_url]:
+            if (is_held := find_held(type_url, name)) is not None:
+                initial[name] = versions.get(name, "") if is_held else ""
+        return initial
 
     def close_stream(self) -> None:
         self._is_open = False
@@ -112,24 +116,23 @@ class DeltaState:
         if not self._is_open or not self._changed:
             return []
         changed, self._changed = self._changed, {}
-        changes = (self._take_change(type_url) for type_url in changed)
-        return [change for change in changes if change is not None]
+        return [change for type_url in changed for change in self._take_changes_of(type_url)]
 
-    def _take_change(self, type_url: str) -> Change | None:
-        names = self._names.get(type_url, {})
-        added = list(self._added.pop(type_url, ()))
-        removed = [name for name in self._removed.pop(type_url, ()) if name not in names]
+    def _take_changes_of(self, type_url: str) -> Iterator[Change]:
+        added, removed = self._added.pop(type_url, {}), self._removed.pop(type_url, {})
         nonce, error = self._answers.pop(type_url, ("", ""))
-        if not added and not removed and not nonce:
-            return None
-        sent = self._sent.setdefault(type_url, {})
-        sent.update(dict.fromkeys(added))
         for name in removed:
-            sent.pop(name, None)
-        request = self._request(
-            type_url, nonce, error, tuple(added), tuple(removed), self._initial.pop(type_url, {})
-        )
-        return Change(request, added)
+            self._sent[type_url].pop(name, None)
+        if not added.keys().isdisjoint(removed):
+            # The client has dropped a resource that it subscribes to again. Not all servers send
+            # it again unless they have processed the removal, and one request cannot have both.
+            yield Change(self._request(type_url, nonce, error, (), tuple(removed)), ())
+            removed, nonce, error = {}, "", ""
+        if added or removed or nonce:
+            self._sent.setdefault(type_url, {}).update(added)
+            initial = self._initial.pop(type_url, _NO_VERSIONS)
+            request = self._request(type_url, nonce, error, tuple(added), tuple(removed), initial)
+            yield Change(request, tuple(added))
 
     def is_expected(self, type_url: str) -> bool:
         return type_url in self._sent
