@@ -159,7 +159,9 @@ def test_invalid_member_is_dropped_with_fail_on_data_errors() -> None:
         ([member("x"), member("x", "v2")], (), "comes more than once"),
         ([member("x")], ("x",), "is both sent and removed"),
         ([member("x")], ("*",), "does not exist, but has members"),
+        ([member("x", "bad")], ("*",), "does not exist, but has members"),
         ([("", "1", b"v1")], (), "has no name"),
+        ([member("*")], (), "is the name of a collection"),
         ([member(str(number)) for number in range(6)], (), "wanted at most 5"),
     ],
 )
@@ -231,6 +233,19 @@ def test_collection_that_is_removed_does_not_exist(world: XdsClientWorld) -> Non
     respond(world, removed=("*",))
     respond(world, member("y"))
     assert shown(watcher) == [{"x": "v1", "y": "v1"}, "NOT_FOUND", {"y": "v1"}]
+
+
+@pytest.mark.spec("LE-09")
+@pytest.mark.parametrize("removed", [("x", "y", "*"), ("*", "x", "y"), ("x", "*", "y")])
+def test_collection_is_removed_together_with_its_members(
+    world: XdsClientWorld, removed: tuple[str, ...]
+) -> None:
+    watcher = world.watch(MEMBERS, GLOB)
+    respond(world, member("x"), member("y"))
+    world.server().take_requests()
+    respond(world, removed=removed)
+    assert shown(watcher) == [{"x": "v1", "y": "v1"}, "NOT_FOUND"]
+    assert take(world) == ["ACK n"]
 
 
 @pytest.mark.spec("LE-09")

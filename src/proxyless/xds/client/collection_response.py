@@ -8,11 +8,12 @@ cost is that of the members in the response, apart from a copy of the mapping.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import StatusCode, one_line, quote
-from proxyless.xds.bootstrap.resource_names import collection_of
+from proxyless.xds.bootstrap.resource_names import GLOB, collection_of
 from proxyless.xds.client.api import CollectionType, Decoded, ResourceStatus
 from proxyless.xds.client.cache import DecodedResourceCache, Entry
 from proxyless.xds.client.collection import CollectionCache, Member
@@ -26,7 +27,7 @@ from proxyless.xds.client.response import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from proxyless.xds.client.api import DecodeContext
     from proxyless.xds.client.authorities import AuthorityServers
@@ -71,8 +72,11 @@ class CollectionDecision(Decision):
         # Changed and rejected members, by collection.
         self._changes: dict[Entry, dict[str, Member | None]] = {}
         self._rejected: dict[Entry, dict[str, str]] = {}
-        # Numbers of members after this response.
+        # Numbers of members with those of this response.
         self._counts: dict[Entry, int] = {}
+        # Removed names of the response, and their numbers by collection; counted when needed.
+        self._removed: Sequence[str] = ()
+        self._removed_counts: Counter[Entry] | None = None
 
     def _find_collection(self, member: str) -> Entry | None:
         name = collection_of(member)
@@ -85,6 +89,10 @@ class CollectionDecision(Decision):
             return self._reject_type(index, raw)
         if not raw.name:
             self._note_error(f"{self._label} #{index}: has no name")
+            return True
+        if GLOB in raw.name and collection_of(raw.name) == raw.name:
+            text = "is the name of a collection, wanted that of a member"
+            self._note_error(f"{self._label} {quote(raw.name)}: {text}")
             return True
         entry = self._find_collection(raw.name)
         if not self._note_present(raw.name) or entry is None:
@@ -125,11 +133,22 @@ class CollectionDecision(Decision):
         if member in members:
             return ""
         number = self._counts.get(entry, len(members)) + 1
-        if number > limit:
+        if number > limit and number - self._count_removed(entry) > limit:
             text = f"is member {number} of {quote(entry.name)}, wanted at most {limit}"
             return f"{self._label} {quote(member)}: {text}"
         self._counts[entry] = number
         return ""
+
+    def _count_removed(self, entry: Entry) -> int:
+        """Members that the response removes: they make room for others."""
+        if self._removed_counts is None:
+            self._removed_counts = Counter(
+                found
+                for name in set(self._removed)
+                if (found := self._find_collection(name)) is not None
+                and name in self._collections.find(found.name).members
+            )
+        return self._removed_counts[entry]
 
     def _note_change(self, entry: Entry, member: str, change: Member | None) -> None:
         self._changes.setdefault(entry, {})[member] = change
@@ -139,10 +158,12 @@ class CollectionDecision(Decision):
         _, entry = self._find(name)
         if entry is None:
             self._remove_member(name)
-        elif entry in self._changes:
+        elif entry in self._rejected or any(self._changes.get(entry, {}).values()):
             text = "does not exist, but has members in the response"
             self._note_error(f"{self._label} {quote(name)}: {text}")
         elif self._note_present(name):
+            # Its members may be listed as well, before or after it.
+            self._changes.pop(entry, None)
             self._collections.remove(entry.name)
             self._delete(entry)
 
@@ -158,6 +179,7 @@ class CollectionDecision(Decision):
                 self._note_change(entry, name, None)
 
     def run_in_steps(self, response: DiscoveryResponse) -> Steps[Outcome]:
+        self._removed = response.removed
         outcome = yield from super().run_in_steps(response)
         for entry in {**self._changes, **self._rejected}:
             # Watches may have ended since the members were read.

@@ -101,3 +101,12 @@ def test_bug_of_a_decoder_is_an_error_of_its_member() -> None:
     assert "decoding raised UnicodeDecodeError" in outcome.error
     assert reader.entry.collection is not None
     assert list(reader.entry.collection.values) == [f"{DIRECTORY}/y"]
+
+
+def test_members_that_a_response_removes_make_room_for_others() -> None:
+    reader = Reader(members_max=3)
+    reader.read(raw("a"), raw("b"), raw("c"))
+    removed = tuple(f"{DIRECTORY}/{name}" for name in ("a", "b", "b", "unknown"))
+    outcome = reader.read(raw("d"), raw("e"), raw("f"), removed=removed)
+    assert "wanted at most 3" in outcome.error
+    assert [name[-1] for name in reader.cache.find(GLOB).members] == ["c", "d", "e"]
