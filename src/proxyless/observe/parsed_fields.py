@@ -219,6 +219,9 @@ IGNORED_FIELD_NOTES: Final[Mapping[tuple[str, str], str]] = {
     (f"{ROUTE_ACTION}.RequestMirrorPolicy", "cluster_header"): (
         "nothing is mirrored: wanted cluster"
     ),
+    (f"{ROUTE_ACTION}.RequestMirrorPolicy", "request_headers_mutations"): (
+        "nothing is mirrored: copies have the metadata of the RPC"
+    ),
     (ROUTE_ACTION, "prefix_rewrite"): "the path is sent as it is",
     (ROUTE_ACTION, "regex_rewrite"): "the path is sent as it is",
     (ROUTE_ACTION, "host_rewrite_literal"): "only auto_host_rewrite changes the authority",

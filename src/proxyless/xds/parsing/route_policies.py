@@ -141,7 +141,7 @@ def _parse_rewrite(rewrite: Proto, errors: ValidationErrors) -> tuple[str, str]:
 def parse_mirror_policies(
     messages: Sequence[Proto], errors: ValidationErrors
 ) -> tuple[MirrorPolicy, ...]:
-    """The request_mirror_policies of a route action, without those that do not name a cluster."""
+    """The request_mirror_policies of a route action, without those that cannot be obeyed."""
     if not messages:
         return ()
     with errors.field("request_mirror_policies"):
@@ -155,7 +155,8 @@ def _parse_mirror_policy(message: Proto, errors: ValidationErrors) -> MirrorPoli
         with errors.field("runtime_fraction"):
             fraction = parse_runtime_fraction(message.runtime_fraction, errors)
         per_million = 0 if fraction is None else fraction.per_million
-    if not message.cluster or not per_million:
+    # Copies without these changes might have credentials that are not for the mirror.
+    if not message.cluster or not per_million or message.request_headers_mutations:
         return None
     has_shadow_suffix = not message.disable_shadow_host_suffix_append
     return MirrorPolicy(message.cluster, per_million, has_shadow_suffix)

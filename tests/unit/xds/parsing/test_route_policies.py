@@ -129,6 +129,14 @@ def test_mirror_policies_without_a_cluster_or_a_share_are_ignored() -> None:
 
 
 @pytest.mark.spec("MR-02")
+def test_mirror_policy_that_changes_metadata_is_ignored() -> None:
+    """A copy with all metadata might have credentials that the mirror must not get."""
+    mutation = {"remove": "authorization"}
+    policy = {"cluster": "a", "request_headers_mutations": [mutation]}
+    assert parse_mirrors(policy, {"cluster": "b"}) == ((MirrorPolicy("b", 1_000_000),), "[]")
+
+
+@pytest.mark.spec("MR-02")
 def test_too_many_mirror_policies_are_an_error() -> None:
     policies, text = parse_mirrors(*[{"cluster": "a"}] * (MIRROR_POLICIES_MAX + 1))
     assert policies == ()
