@@ -5,6 +5,7 @@ Specs: A100 (a draft), with the parameters and the curve of Envoy's slow start.
 
 from collections.abc import Sequence
 from math import inf, pow  # noqa: A004 - of two floats, a float
+from sys import float_info
 from typing import Final
 
 from proxyless.base.frozen import frozen
@@ -13,6 +14,8 @@ from proxyless.base.json_fields import POSITIVE_DURATION, FieldKind, JsonObject,
 PERCENT_MAX: Final = 100.0
 # The first second counts as a whole one: "max(time_since_ready_seconds, 1)" - A100
 TIME_MIN_S: Final = 1.0
+# Above 0, which is an unknown weight.
+_WEIGHT_MIN: Final = float_info.min
 
 
 @frozen
@@ -60,9 +63,15 @@ def choose_scale(config: SlowStartConfig, ready_for_s: float) -> float:
 
 
 def scale_weights(weights: Sequence[float], scales: Sequence[float]) -> list[float]:
-    """Multiply the weights by their scales. A weight of 0 is unknown, and counts as the mean."""
+    """Multiply the weights by their scales. A weight of 0 is unknown, and counts as the mean.
+
+    The results are above 0, even if a scale is 0: a product of 0 would count as the mean again.
+    """
     usable = [weight for weight in weights if weight > 0]
     # Relative to the largest weight, so that the sum does not overflow.
     unit = max(usable, default=1.0)
     mean = sum(weight / unit for weight in usable) / len(usable) if usable else 1.0
-    return [(weight / unit or mean) * scale for weight, scale in zip(weights, scales, strict=True)]
+    return [
+        max((weight / unit or mean) * scale, _WEIGHT_MIN)
+        for weight, scale in zip(weights, scales, strict=True)
+    ]

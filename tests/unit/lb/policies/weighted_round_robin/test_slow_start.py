@@ -12,6 +12,7 @@ from proxyless.lb.policies.weighted_round_robin.slow_start import (
     parse_slow_start,
     scale_weights,
 )
+from proxyless.lb.policies.weighted_round_robin.stride import choose_strides
 
 MINUTE = SlowStartConfig(60.0)
 numbers = st.floats(0.01, 1000)
@@ -54,6 +55,14 @@ def test_scale_grows_and_has_bounds(
 def test_unknown_weights_count_as_the_mean_before_they_are_scaled() -> None:
     scaled = scale_weights([2.0, 4.0, 0.0], [1.0, 0.5, 0.5])
     assert scaled == pytest.approx([0.5, 0.5, 0.375])
+
+
+def test_endpoint_whose_scale_is_rounded_to_0_gets_the_smallest_share() -> None:
+    config = SlowStartConfig(60.0, aggression=0.005, min_weight_percent=0)
+    scale = choose_scale(config, 0)
+    assert scale == 0
+    whole, smallest = choose_strides(scale_weights([3.0, 3.0], [1.0, scale]))
+    assert smallest < whole / 100
 
 
 @pytest.mark.spec("A100-03")
