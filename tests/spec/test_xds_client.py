@@ -13,6 +13,7 @@ import pytest
 from proxyless.base import OK, Locality, Status, StatusCode
 from proxyless.protos import message_class
 from proxyless.xds.bootstrap import (
+    DELTA,
     FAIL_ON_DATA_ERRORS,
     IGNORE_RESOURCE_DELETION,
     RESOURCE_TIMER_IS_TRANSIENT_ERROR,
@@ -1188,6 +1189,18 @@ def test_a_resource_without_a_name_or_content_is_refused() -> None:
     assert nack.error_detail.message == (
         'listener #0: cannot be decoded; listener #1: has no name (node id "edge-7")'
     )
+    assert watcher.take_codes() == ["INVALID_ARGUMENT"]
+    world.close()
+
+
+def test_error_of_a_resource_that_cannot_be_decoded_has_the_name_of_its_wrapper() -> None:
+    world = XdsClientWorld(server_config("a", DELTA))
+    kind = EndpointType()
+    watcher = world.watch(kind, "c")
+    world.server().take_requests()
+    world.server().respond_delta(kind, ("c", "1", b"\xff"))
+    (nack,) = world.server().take_requests()
+    assert nack.error_detail.message.startswith('endpoints "c": cannot be decoded as envoy.')
     assert watcher.take_codes() == ["INVALID_ARGUMENT"]
     world.close()
 

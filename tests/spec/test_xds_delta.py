@@ -156,6 +156,7 @@ def test_watch_that_ends_and_starts_gets_the_resource_again(world: XdsClientWorl
 NONSENSE = {
     "invalid": ([("x", "2", text("x", "bad"))], [], "value is bad"),
     "not decodable": ([("x", "2", b"{")], [], "is not JSON"),
+    "without a name": ([("", "2", text("x"))], [], 'has the name "x" inside'),
     "another name inside": ([("x", "2", text("y"))], [], 'has the name "y" inside'),
     "twice": (
         [("x", "2", text("x", "v2")), ("x", "3", text("x", "v3"))],

@@ -233,7 +233,8 @@ class Decision:
         if raw.type_url != self._type.type_url:
             return self._reject_type(index, raw)
         cached = self._cache.find(raw.serialized)
-        if cached is None or raw.name not in ("", cached.name):
+        # Only state of the world may leave the name to the resource.
+        if cached is None or (raw.name != cached.name and (raw.name or self._is_delta)):
             return self._invalid_work > INVALID_WORK_MAX and self._skip(index)
         if cached.entry is not None and self._is_in_use(cached.entry, raw.serialized):
             # The case of nearly all resources of most responses.
@@ -333,7 +334,14 @@ class Decision:
         return Decoded(raw.name, error=text)
 
     def _check_decoded(self, index: int, raw: RawResource, decoded: Decoded[Any]) -> Decoded[Any]:
-        """The result, with an error if its type returned neither a resource nor one."""
+        """The result, with an error if its type returned neither a resource nor one.
+
+        The error of bytes that cannot be decoded has the name of their wrapper.
+        """
+        nameless = f"{self._label}: "
+        if raw.name and decoded.error.startswith(nameless):
+            text = decoded.error.removeprefix(nameless)
+            return Decoded(raw.name, error=f"{self._label} {quote(raw.name)}: {text}")
         if decoded.resource is None and not decoded.error:
             return Decoded(decoded.name, error=f"{self._label} #{index}: cannot be decoded")
         if not decoded.name and not decoded.error and not raw.name:
