@@ -9,6 +9,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from hashlib import sha256
 from itertools import pairwise
 from types import FrameType
 
@@ -28,6 +29,7 @@ from proxyless.wire.limits import (
     MESSAGE_OVERHEAD_BYTES,
     OPENING_COST,
     OVERFLOW_CHECK_FRAMES,
+    PACKED_PART_BYTES,
 )
 from proxyless.wire.messages import Unpacking
 from tests.worlds.wire import (
@@ -50,6 +52,10 @@ MB = 1024 * KB
 GZIPPED_HEAD = [*HEAD, ("grpc-encoding", "gzip")]
 BOMB = prefixed(compress("gzip", bytes(4 * MB)), compressed=1)
 TOO_LARGE = prefixed(compress("gzip", bytes(4 * MB + 1)), compressed=1)
+# Four blocks of deflate without content, each with tables of its own, which take 1.5 us.
+EMPTY_BLOCKS = bytes.fromhex(
+    "04c081000000000090ff6b100007020000000040feaf41001c080000000000f9bf060170200000000000e4ff1a"
+)
 # Streams that a server finds blocked, few and many.
 FEW, MANY = 20, 2000
 
@@ -169,6 +175,44 @@ def test_bombs_over_the_message_limit_count_for_the_turn() -> None:
     assert turns.take_all() == 4
     for call in calls:
         call.expect_end(StatusCode.RESOURCE_EXHAUSTED, "(4194305 vs. 4194304)")
+
+
+def test_a_message_of_empty_blocks_is_unpacked_in_slices() -> None:
+    turns = ManualTurns()
+    server, (call,) = packed_calls(Unpacking.AT_ONCE, 1, turns)
+    blocks = EMPTY_BLOCKS * ((4 * MB - 100) // len(EMPTY_BLOCKS))
+    packed = prefixed(b"\x1f\x8b\x08" + bytes(7) + blocks, compressed=1)
+    for at in range(0, len(packed), MB // 4):
+        server.send(data(1, packed[at : at + MB // 4]))
+    # A turn reads two parts of 64 kB; the first one was not counted.
+    assert 1 + turns.take_all() >= len(packed) // (2 * PACKED_PART_BYTES)
+    call.expect_end(StatusCode.INTERNAL, "it ends too early")
+
+
+@pytest.mark.parametrize("ending", ["reset", "lost", "hold"])
+def test_a_message_is_unpacked_in_slices_when_its_stream_ends(ending: str) -> None:
+    turns = ManualTurns()
+    server, (call,) = packed_calls(Unpacking.AT_ONCE, 1, turns)
+    message = b"".join(sha256(at.to_bytes(4)).digest() for at in range(MB // 32))
+    packed = prefixed(compress("gzip", message), compressed=1)
+    for at in range(0, len(packed), MB // 4):
+        server.send(data(1, packed[at : at + MB // 4]))
+    server.send(headers(1, OK_TRAILERS, end=True))
+    assert turns.take()
+    assert call.messages == []
+    match ending:
+        case "reset":
+            call.stream.cancel()
+        case "lost":
+            server.core.lose(Status(StatusCode.UNAVAILABLE, "lost"))
+        case "hold":
+            call.stream.hold()
+            assert turns.take_all() <= 1
+            call.stream.release()
+    turns.take_all()
+    assert call.messages == ([] if ending == "reset" else [b"%d" % len(message)])
+    assert call.count("end") == 1
+    assert server.core.held_bytes == 0
 
 
 def test_a_second_message_of_a_unary_call_is_delivered_before_the_end() -> None:

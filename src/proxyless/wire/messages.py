@@ -13,6 +13,7 @@ from struct import Struct
 from typing import Final
 
 from proxyless.base.status import Status, StatusCode
+from proxyless.wire.limits import PACKED_BYTE_COST, PACKED_PART_BYTES, UNPACKED_PART_BYTES
 
 PREFIX_BYTES: Final = 5
 _PREFIX: Final = Struct(">BI")
@@ -50,21 +51,79 @@ def compress(encoding: str, message: bytes) -> bytes:
 
 def decompress(encoding: str, payload: bytes, message_bytes_max: int) -> bytes:
     """The message, without ever holding more than one byte over the limit."""
-    window_bits = _WINDOW_BITS.get(encoding)
-    if window_bits is None:
-        raise _invalid(f"message is compressed, but grpc-encoding is {encoding!r}")
-    decompressor = zlib.decompressobj(wbits=window_bits)
-    try:
-        message = decompressor.decompress(payload, message_bytes_max + 1)
-    except zlib.error as error:
-        raise _invalid(f"message is not valid {encoding}: {error}") from error
-    if len(message) > message_bytes_max:
-        raise too_large(len(message), message_bytes_max)
-    if not decompressor.eof:
-        raise _invalid(f"message is not valid {encoding}: it ends too early")
-    if decompressor.unused_data:
-        raise _invalid(f"message is not valid {encoding}: something follows it")
-    return message
+    unpacker = Unpacker(encoding, payload, message_bytes_max)
+    while not unpacker.is_complete:
+        unpacker.advance()
+    return unpacker.take()
+
+
+class Unpacker:
+    """Decompresses one message, in steps: a small part of it may take long.
+
+    An empty block of deflate has a dozen bytes, and building its tables takes two microseconds. So
+    a step is bounded by what it reads, too. Raises MessageError for an invalid message.
+    """
+
+    __slots__ = (
+        "_decompressor",
+        "_encoding",
+        "_message_bytes_max",
+        "_parts",
+        "_payload",
+        "_read_bytes",
+        "_size",
+        "is_complete",
+    )
+
+    def __init__(self, encoding: str, payload: bytes, message_bytes_max: int) -> None:
+        window_bits = _WINDOW_BITS.get(encoding)
+        if window_bits is None:
+            raise unknown_encoding(encoding)
+        self._encoding = encoding
+        self._payload = payload
+        self._message_bytes_max = message_bytes_max
+        self._decompressor = zlib.decompressobj(wbits=window_bits)
+        # Bytes of the payload that the decompressor has, including its `unconsumed_tail`.
+        self._read_bytes = 0
+        self._parts: list[bytes] = []
+        self._size = 0
+        self.is_complete = False
+
+    def advance(self) -> int:
+        """Unpack the next part; return its cost, see `COST_PER_TURN_MAX`."""
+        decompressor, payload = self._decompressor, self._payload
+        packed = decompressor.unconsumed_tail
+        if not packed:
+            packed = payload[self._read_bytes : self._read_bytes + PACKED_PART_BYTES]
+            self._read_bytes += len(packed)
+        size_max = min(self._message_bytes_max + 1 - self._size, UNPACKED_PART_BYTES)
+        try:
+            part = decompressor.decompress(packed, size_max)
+        except zlib.error as error:
+            raise self._invalid(str(error)) from error
+        self._parts.append(part)
+        self._size += len(part)
+        if self._size > self._message_bytes_max:
+            raise too_large(self._size, self._message_bytes_max)
+        if decompressor.eof:
+            if decompressor.unused_data or self._read_bytes < len(payload):
+                raise self._invalid("something follows it")
+            self.is_complete = True
+        elif self._read_bytes == len(payload) and not decompressor.unconsumed_tail and not part:
+            raise self._invalid("it ends too early")
+        read_bytes = len(packed) - len(decompressor.unconsumed_tail)
+        return len(part) + read_bytes * PACKED_BYTE_COST
+
+    def take(self) -> bytes:
+        """The message. Called once, when it is complete."""
+        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+
+    def _invalid(self, text: str) -> MessageError:
+        return _invalid(f"message is not valid {self._encoding}: {text}")
+
+
+def unknown_encoding(encoding: str) -> MessageError:
+    return _invalid(f"message is compressed, but grpc-encoding is {encoding!r}")
 
 
 def _invalid(text: str) -> MessageError:
@@ -149,7 +208,7 @@ class HeldMessages(MessageAssembler):
     small message takes ten times its size: here all take what the window admits.
     """
 
-    __slots__ = ("_bytes", "is_being_taken", "is_requested", "unpacking")
+    __slots__ = ("_bytes", "is_being_taken", "is_requested", "unpacker", "unpacking")
 
     def __init__(self, message_bytes_max: int, packed: bytes) -> None:
         super().__init__(message_bytes_max)
@@ -158,6 +217,8 @@ class HeldMessages(MessageAssembler):
         self.is_requested = False
         # Set by the stream while it delivers: delivering a message may call `release` again.
         self.is_being_taken = False
+        # Set by the stream while it unpacks the first message.
+        self.unpacker: Unpacker | None = None
         self._bytes = bytearray(packed)
 
     @property
@@ -199,7 +260,7 @@ class HeldMessages(MessageAssembler):
     def take(self) -> tuple[int, bytes] | None:
         """The next message with its compressed flag, None if it is incomplete.
 
-        Raises MessageError at an invalid prefix.
+        A compressed one stays here until `drop_first`. Raises MessageError at an invalid prefix.
         """
         received = self._bytes
         if len(received) < PREFIX_BYTES:
@@ -211,8 +272,15 @@ class HeldMessages(MessageAssembler):
         if len(received) < end:
             return None
         payload = bytes(received[PREFIX_BYTES:end])
-        del received[:end]
+        if not flag:
+            del received[:end]
         return flag, payload
+
+    def drop_first(self) -> int:
+        """Remove the first message; return its size, with its prefix."""
+        size = self._first_bytes
+        del self._bytes[:size]
+        return size
 
     def take_rest(self) -> bytes:
         rest = bytes(self._bytes)

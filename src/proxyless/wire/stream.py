@@ -28,17 +28,18 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from proxyless.base.status import Status, StatusCode
 from proxyless.wire.errors import ErrorCode, UsageError
 from proxyless.wire.flow import SendQueue
-from proxyless.wire.limits import MESSAGE_COST, UNPACKING_COST
+from proxyless.wire.limits import MESSAGE_COST, UNPACKED_PART_BYTES, UNPACKING_COST
 from proxyless.wire.messages import (
     ENCODINGS,
     PREFIX_BYTES,
     HeldMessages,
     MessageAssembler,
     MessageError,
+    Unpacker,
     Unpacking,
-    decompress,
     pack_data_and_prefix,
     pack_prefix,
+    unknown_encoding,
     unpack_prefix,
 )
 from proxyless.wire.status import StreamEnd
@@ -235,7 +236,9 @@ class Stream:
         try:
             messages = assembler.feed(data)
             for is_compressed, payload in messages:
-                self.listener.on_message(self._unpack(payload) if is_compressed else payload)
+                if is_compressed:
+                    raise unknown_encoding(self.encoding)
+                self.listener.on_message(payload)
                 if self.is_ended:
                     return
                 turns.left -= MESSAGE_COST
@@ -249,17 +252,6 @@ class Stream:
             self.refuse(error.status)
             return
         self.assembler = assembler if assembler.is_partial else None
-
-    def _unpack(self, payload: bytes) -> bytes:
-        limit = self.connection.message_bytes_max
-        cost = UNPACKING_COST + limit
-        try:
-            message = decompress(self.encoding, payload, limit)
-            cost = UNPACKING_COST + len(message)
-        finally:
-            self.connection.outbound.turns.left -= cost
-        self.unpacked_bytes += len(message) - len(payload)
-        return message
 
     @property
     def is_mid_message(self) -> bool:
@@ -353,20 +345,55 @@ class Stream:
                 if turns.left <= 0 and held.has_message:
                     turns.defer(self._deliver_held)
                     return False
-                message = held.take()
-                if message is None:
-                    return True
-                is_compressed, payload = message
-                delivered_bytes += PREFIX_BYTES + len(payload)
+                taken = self._take(held)
+                if taken is None:
+                    if held.unpacker is None:
+                        return True
+                    turns.defer(self._deliver_held)
+                    return False
+                message, size = taken
+                delivered_bytes += size
                 turns.left -= MESSAGE_COST
                 held.is_requested = not is_at_once and held.unpacking is Unpacking.AT_END
-                listener.on_message(self._unpack(payload) if is_compressed else payload)
+                listener.on_message(message)
                 if self.is_held or self.assembler is not held or self.receiving is not receiving:
                     return False
         finally:
             self.connection.on_delivery(delivered_bytes)
         held.check()
         return not held.has_message
+
+    def _take(self, held: HeldMessages) -> tuple[bytes, int] | None:
+        """The next message, and its size on the wire. None if it is incomplete or still packed."""
+        if held.unpacker is None:
+            taken = held.take()
+            if taken is None:
+                return None
+            is_compressed, payload = taken
+            if not is_compressed:
+                return payload, PREFIX_BYTES + len(payload)
+            self.connection.outbound.turns.left -= UNPACKING_COST
+            limit = self.connection.message_bytes_max
+            held.unpacker = Unpacker(self.encoding, payload, limit)
+        if not self._unpack(held.unpacker):
+            return None
+        message, size = held.unpacker.take(), held.drop_first()
+        held.unpacker = None
+        self.unpacked_bytes += len(message) + PREFIX_BYTES - size
+        return message, size
+
+    def _unpack(self, unpacker: Unpacker) -> bool:
+        """Unpack a message as far as the budget of the turn allows; return whether all of it is."""
+        turns = self.connection.outbound.turns
+        while not unpacker.is_complete:
+            if turns.left <= 0:
+                return False
+            cost = UNPACKED_PART_BYTES
+            try:
+                cost = unpacker.advance()
+            finally:
+                turns.left -= cost
+        return True
 
     def _is_due(self, held: HeldMessages) -> bool:
         if held.unpacking is Unpacking.AT_END:

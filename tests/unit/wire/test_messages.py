@@ -3,6 +3,7 @@
 import gzip
 import tracemalloc
 import zlib
+from hashlib import sha256
 from itertools import pairwise
 
 import pytest
@@ -10,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxyless.base import StatusCode
+from proxyless.wire.limits import PACKED_PART_BYTES, UNPACKED_PART_BYTES
 from proxyless.wire.messages import (
     ENCODINGS,
+    PREFIX_BYTES,
     HeldMessages,
     MessageAssembler,
     MessageError,
@@ -24,6 +27,7 @@ from proxyless.wire.messages import (
 from tests.worlds.wire import prefixed
 
 MAX = 1000
+MB = 1024 * 1024
 MESSAGES = st.lists(st.binary(max_size=60), max_size=6)
 
 
@@ -148,6 +152,22 @@ def test_a_message_within_the_limit_is_decompressed(encoding: str, size: int) ->
 
 
 @pytest.mark.parametrize("encoding", sorted(ENCODINGS))
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_a_message_of_several_parts_is_decompressed(encoding: str, extra: int) -> None:
+    size = 2 * UNPACKED_PART_BYTES + extra
+    assert decompress(encoding, compress(encoding, bytes(size)), size) == bytes(size)
+    # Not compressible: as many bytes are read.
+    hashes = (sha256(at.to_bytes(4)).digest() for at in range(PACKED_PART_BYTES // 10))
+    message = b"".join(hashes)[: 2 * PACKED_PART_BYTES + extra]
+    packed = compress(encoding, message)
+    assert decompress(encoding, packed, MB) == message
+    with pytest.raises(MessageError, match="it ends too early"):
+        decompress(encoding, packed[:PACKED_PART_BYTES], MB)
+    with pytest.raises(MessageError, match="something follows it"):
+        decompress(encoding, compress(encoding, b"") + bytes(PACKED_PART_BYTES), MB)
+
+
+@pytest.mark.parametrize("encoding", sorted(ENCODINGS))
 def test_a_decompression_bomb_is_not_decompressed_beyond_the_limit(encoding: str) -> None:
     bomb = compress(encoding, bytes(20_000_000))
     tracemalloc.start()
@@ -179,7 +199,12 @@ def test_closing_the_generator_leaves_the_rest(messages: list[bytes], wanted: in
 
 
 def take_all(held: HeldMessages) -> list[tuple[int, bytes]]:
-    return list(iter(held.take, None))
+    taken = []
+    while (message := held.take()) is not None:
+        taken.append(message)
+        if message[0]:
+            assert held.drop_first() == PREFIX_BYTES + len(message[1])
+    return taken
 
 
 @given(MESSAGES, st.lists(st.integers(0, 400), max_size=12))
