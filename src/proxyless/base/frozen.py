@@ -121,7 +121,7 @@ class _Declaration:
 
     __slots__ = (
         "calls", "defaults", "has_post_init", "is_frozen", "is_keyword_only", "names", "positional",
-        "specs",
+        "replaced", "specs",
     )  # fmt: skip
 
     def __init__(
@@ -143,6 +143,8 @@ class _Declaration:
         self.has_post_init = False
         # Calls of each method until it is generated.
         self.calls: dict[str, int] = {}
+        # Shared attributes that the class now has itself.
+        self.replaced: set[str] = set()
 
     def takes_calls(self, method: str) -> bool:
         """Count a call; false when the method should be generated."""
@@ -192,10 +194,25 @@ def _specs(cls: Any) -> tuple[_FieldSpec, ...]:  # noqa: ANN401
 
 
 def _class_with(cls: Any, name: str, value: object) -> Any:  # noqa: ANN401
-    """The first class in the resolution order that has this attribute itself."""
+    """The first class in the resolution order that was declared with this attribute.
+
+    Another thread may have replaced it since it was looked up.
+    """
     if cls.__dict__.get(name) is value:
         return cls
-    return next(each for each in cls.__mro__ if each.__dict__.get(name) is value)
+    return next(
+        each
+        for each in cls.__mro__
+        if (declaration := each.__dict__.get("__frozen__")) is not None
+        and (each.__dict__.get(name) is value or name in declaration.replaced)
+    )
+
+
+def _replace(cls: Any, name: str, value: object) -> None:  # noqa: ANN401
+    """Give the class an attribute of its own in place of a shared one."""
+    # First: see `_class_with`.
+    cls.__frozen__.replaced.add(name)
+    setattr(cls, name, value)
 
 
 # Methods that all classes share until they are generated
@@ -267,7 +284,7 @@ def _generate(cls: Any, name: str, source: Source) -> Callable[..., Any]:  # noq
     exec("\n ".join(source(cls, names)), names)  # contains names of fields only
     method: Callable[..., Any] = names[name]
     method.__qualname__ = f"{cls.__qualname__}.{name}"
-    setattr(cls, name, method)
+    _replace(cls, name, method)
     return method
 
 
@@ -341,7 +358,7 @@ class _Fields:
         for base in reversed(cls.__mro__[1:]):
             found |= getattr(base, "__dataclass_fields__", {})
         found |= own.__dataclass_fields__
-        cls.__dataclass_fields__ = found
+        _replace(cls, "__dataclass_fields__", found)
         return found
 
 
@@ -352,7 +369,7 @@ class _MatchArgs:
         cls = _class_with(owner, "__match_args__", self)
         found = tuple(each.name for each in _specs(cls) if each.is_positional)
         # The next `match` does not call this method.
-        cls.__match_args__ = found  # type: ignore[misc]
+        _replace(cls, "__match_args__", found)
         return found
 
 

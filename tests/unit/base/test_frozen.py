@@ -277,6 +277,36 @@ def test_method_is_generated_when_it_is_called_often() -> None:
     assert generated() == {"__init__", "__eq__", "__hash__"}
 
 
+@pytest.mark.parametrize("is_subclass", [False, True])
+def test_methods_looked_up_before_their_replacement_still_work(is_subclass: bool) -> None:
+    @frozen
+    class Base:
+        x: int
+
+    @frozen
+    class Derived(Base):
+        y: int = 0
+
+    cls: Any = Derived if is_subclass else Base
+    expected = cls(1)
+    # As a thread does that is interrupted by one that generates them.
+    init, eq, hash_ = cls.__init__, cls.__eq__, cls.__hash__
+    made_fields, match_args = (
+        cls.__dict__[name] for name in ("__dataclass_fields__", "__match_args__")
+    )
+    for _ in range(UNGENERATED_CALLS + 1):
+        assert hash(cls(1)) == hash(expected)
+        assert cls(1) == expected
+    assert is_generated(cls, "__init__")
+    one = object.__new__(cls)
+    init(one, 1)
+    assert eq(one, expected)
+    assert hash_(one) == hash(expected)
+    assert tuple(each.name for each in fields(cls)) == cls.__match_args__
+    assert tuple(made_fields.__get__(None, cls)) == cls.__match_args__
+    assert match_args.__get__(None, cls) == cls.__match_args__
+
+
 def is_generated(cls: type, name: str) -> bool:
     code = getattr(cls, name).__code__
     return bool(code.co_filename == "<string>")
