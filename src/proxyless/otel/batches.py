@@ -90,7 +90,7 @@ class Batch:
 
 
 class Batches:
-    """The batches of a plugin."""
+    """The batches of a meter. One for each, because its hook is created once."""
 
     __slots__ = ("_batches",)
 
@@ -248,6 +248,8 @@ def _is_exact() -> bool:
                 histogram.record(value, attributes)
                 counter.add(value, attributes)
     batched, single = (_describe(reader.get_metrics_data()) for reader in readers)
+    if batched != single:
+        LOGGER.warning("measurements are recorded one by one: this SDK is not known")
     return batched == single
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Self, cast
+from weakref import WeakKeyDictionary
 
 from opentelemetry.context import get_current
 from opentelemetry.metrics import Observation
@@ -78,8 +79,9 @@ class OpenTelemetryPlugin:
         self._meter: Final[Meter | None] = (
             None if meter_provider is None else meter_provider.get_meter("proxyless", __version__)
         )
+        self._shared: Final = None if self._meter is None else _find_shared(self._meter)
         # None if each measurement is recorded on its own.
-        self._batches: Final = None if self._meter is None else find_batches(self._meter)
+        self._batches: Final = None if self._shared is None else self._shared.batches
         # RPCs in a sampled span are recorded on their own, as candidates for exemplars.
         needs_context = self._meter is not None and exemplars_need_context(self._meter)
         self.current_context: Final = get_current if needs_context else None
@@ -102,8 +104,6 @@ class OpenTelemetryPlugin:
         )
         # Created when first used; None for an instrument that is not collected.
         self._streams: dict[Instrument, _Stream | None] = {}
-        # Held while a stream is created or its observers change: channels are in several threads.
-        self._lock: Final = Lock()
 
     # For the application
 
@@ -215,12 +215,12 @@ class OpenTelemetryPlugin:
 
     def watch(self, gauges: Sequence[Instrument], observe: Observe) -> Cancel:
         streams = [stream for each in gauges if (stream := self._find_stream(each)) is not None]
-        with self._lock:
+        with _LOCK:
             for stream in streams:
                 stream.observers = (*stream.observers, observe)
 
         def cancel() -> None:
-            with self._lock:
+            with _LOCK:
                 for stream in streams:
                     others = (each for each in stream.observers if each is not observe)
                     stream.observers = tuple(others)
@@ -234,15 +234,20 @@ class OpenTelemetryPlugin:
             return self._streams[instrument]
         except KeyError:
             # Created once: OpenTelemetry logs a warning for a second one of the same name.
-            with self._lock:
+            with _LOCK:
                 if instrument not in self._streams:
                     self._streams[instrument] = self._make_stream(instrument)
                 return self._streams[instrument]
 
     def _make_stream(self, instrument: Instrument) -> _Stream | None:
-        if self._meter is None or not self._is_collected(instrument):
+        if self._meter is None or self._shared is None or not self._is_collected(instrument):
             return None
-        return _Stream(self._meter, instrument, self._optional_labels)
+        # Gauges have no optional labels.
+        gauges = self._shared.gauges if instrument.kind is Kind.GAUGE else {}
+        stream = gauges.get(instrument)
+        if stream is None:
+            stream = gauges[instrument] = _Stream(self._meter, instrument, self._optional_labels)
+        return stream
 
     def _is_collected(self, instrument: Instrument) -> bool:
         name = instrument.name
@@ -329,6 +334,34 @@ class _Stream:
         for observe in self.observers:
             observe(report)
         return [Observation(value, self.attributes(labels)) for labels, value in found.items()]
+
+
+class _Shared:
+    """Instruments with callbacks, shared by the plugins of one meter.
+
+    A provider has one meter for all plugins. The SDK creates an instrument once per name, and drops
+    the callbacks that are given with the name again.
+    """
+
+    __slots__ = ("batches", "gauges")
+
+    def __init__(self, meter: Meter) -> None:
+        self.batches: Final = find_batches(meter)
+        self.gauges: Final[dict[Instrument, _Stream]] = {}
+
+
+# Nothing in a value refers to its meter, so it is freed with its provider.
+_SHARED: Final[WeakKeyDictionary[Meter, _Shared]] = WeakKeyDictionary()
+# Held while a stream is created or its observers change: channels are in several threads.
+_LOCK: Final = Lock()
+
+
+def _find_shared(meter: Meter) -> _Shared:
+    with _LOCK:
+        found = _SHARED.get(meter)
+        if found is None:
+            found = _SHARED[meter] = _Shared(meter)
+        return found
 
 
 _METRICS: Final = frozenset(each.name for each in INSTRUMENTS)

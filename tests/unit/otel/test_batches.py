@@ -350,6 +350,7 @@ def test_sdk_with_other_insides_has_no_batches(
     finally:
         batches._is_exact.cache_clear()
     assert not method.is_batching
+    assert caplog.text.count("recorded one by one") == 1
     monkeypatch.undo()
     method.run_rpcs(3)
     single = MeasuredMethod(one_by_one=True)

@@ -1,16 +1,18 @@
 """Unit tests of proxyless.otel, with OpenTelemetry's own SDK."""
 
+import gc
 import subprocess
 import sys
 from threading import Thread
 from typing import Any
+from weakref import ref
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import proxyless
-from proxyless.metrics import Instrument, Kind, Report, choose_plugins
+from proxyless.metrics import Cancel, Instrument, Kind, Report, choose_plugins
 from proxyless.metrics.instruments import (
     ATTEMPT_DURATION,
     ATTEMPT_SENT,
@@ -290,6 +292,58 @@ def test_gauges_of_several_clients_are_collected_together() -> None:
         thread.join()
     servers = {point.attributes["grpc.xds.server"] for point in collected.points(XDS_CONNECTED)}
     assert servers == {f"s{number}" for number in range(8)}
+
+
+# ---------------------------------------------------------------------------------------------
+# Plugins with the same provider
+
+
+def test_rpcs_of_every_plugin_of_a_provider_are_collected() -> None:
+    collected = Collected()
+    second = OpenTelemetryPlugin(
+        meter_provider=collected.provider, optional_labels=["grpc.client.call.custom"]
+    )
+    for plugin in (collected.plugin, second, second):
+        plugin.bind((ATTEMPT_STARTED,), ("method", TARGET), ("mine",))((1,))
+    points = collected.points(ATTEMPT_STARTED)
+    values = {point.attributes.get("grpc.client.call.custom"): point.value for point in points}
+    assert values == {None: 1, "mine": 2}
+
+
+def test_gauges_of_every_plugin_of_a_provider_are_collected() -> None:
+    collected = Collected(enable_metrics=[XDS_CONNECTED.name])
+    second = OpenTelemetryPlugin(
+        meter_provider=collected.provider, enable_metrics=["grpc.xds_client.*"]
+    )
+    unwatched = OpenTelemetryPlugin(meter_provider=collected.provider)
+
+    def watch(plugin: OpenTelemetryPlugin, server: str) -> Cancel:
+        def observe(report: Report) -> None:
+            report(XDS_CONNECTED, 1, ("t", server))
+
+        return plugin.watch([XDS_CONNECTED], observe)
+
+    def servers() -> set[str]:
+        points = collected.points(XDS_CONNECTED)
+        return {point.attributes["grpc.xds.server"] for point in points}
+
+    cancel = watch(collected.plugin, "first")
+    watch(second, "second")
+    watch(unwatched, "third")
+    assert servers() == {"first", "second"}
+    cancel()
+    assert servers() == {"second"}
+
+
+def test_provider_is_freed_with_its_plugins() -> None:
+    provider = MeterProvider([InMemoryMetricReader()], shutdown_on_exit=False)
+    plugin = OpenTelemetryPlugin(meter_provider=provider, enable_metrics=[XDS_CONNECTED.name])
+    measure(plugin, XDS_CONNECTED)
+    plugin.bind((ATTEMPT_STARTED,), ("method", TARGET), ("",))((1,))
+    freed = ref(provider)
+    del provider, plugin
+    gc.collect()
+    assert freed() is None
 
 
 # ---------------------------------------------------------------------------------------------
