@@ -19,7 +19,12 @@ from proxyless.channel.measured_attempt import MeasuredAttempt
 from proxyless.channel.measured_call import MeasuredCall
 from proxyless.channel.request_buffer import RequestBuffer
 from proxyless.metrics.plugins import call_plugin, record_safely
-from proxyless.metrics.tracers import AttemptOrigin, PickedBackend, start_tracers
+from proxyless.metrics.tracers import (
+    AttemptOrigin,
+    PickedBackend,
+    replace_metadata,
+    start_tracers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,15 +78,6 @@ class TracedCalls:
     def extended(self, extend: Callable[[type[Call]], Any]) -> TracedCalls:
         """With other types of calls."""
         return TracedCalls(extend(self._traced), extend(self._plain), extend(self._measured))
-
-
-def replace_metadata(own: Metadata, added: Metadata) -> Metadata:
-    """Metadata of an attempt: its own, and what its tracers add."""
-    if own:
-        # The application, or an interceptor, may propagate a context of its own.
-        keys = {key for key, _ in added}
-        own = tuple([pair for pair in own if pair[0] not in keys])
-    return own + added
 
 
 class PropagatingCall(Call):
@@ -213,13 +209,13 @@ class TracedCall(MeasuredCall):
     def _trace_pick(self, attempt: TracedAttempt) -> None:
         assert self._picked is not None, "an attempt is opened after its pick"
         backend = PickedBackend(self._picked.address, self._take_labels(), self._generation)
-        added = EMPTY_METADATA
+        added = self._propagated
         for tracer in attempt.tracers:
             record_safely(tracer.on_picked, backend, attempt.was_delayed)
-            added += call_plugin(EMPTY_METADATA, tracer.metadata)
+            added = replace_metadata(added, call_plugin(EMPTY_METADATA, tracer.metadata))
         if self._own_metadata is None:
             self._own_metadata = self._metadata
-        if added := added + self._propagated:
+        if added:
             self._metadata = replace_metadata(self._own_metadata, added)
 
     def _drop(self, status: Status) -> None:

@@ -128,7 +128,19 @@ def start_tracers(tracings: Iterable[MethodTracing]) -> tuple[tuple[CallTracer, 
             LOGGER.exception("stats plugin: %r raised", tracing.start_call)
             continue
         if isinstance(started, tuple):
-            propagated += started
+            propagated = replace_metadata(propagated, started)
         else:
             tracers += (started,)
     return tracers, propagated
+
+
+def replace_metadata(others: Metadata, added: Metadata) -> Metadata:
+    """The metadata with what a tracer adds, which replaces values of the same keys.
+
+    The application, an interceptor or another plugin may propagate a context of its own, and a
+    server accepts one `traceparent`.
+    """
+    if others:
+        keys = {key for key, _ in added}
+        others = tuple([pair for pair in others if pair[0] not in keys])
+    return others + added

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
+from opentelemetry.trace import TraceFlags
 
 from proxyless.base import OK, Status, StatusCode
 from proxyless.channel.call_counts import ChannelCounts
@@ -160,6 +162,21 @@ def test_plugins_decide_apart_which_calls_they_record() -> None:
     assert (unrecorded.names, recorded.names) == ([], [ATTEMPT, CALL])
     assert b"grpc-trace-bin" in world.streams[0].block
     assert b"traceparent" in world.streams[0].block
+
+
+@pytest.mark.parametrize(
+    "samplers", [(ALWAYS_ON, ALWAYS_ON), (ALWAYS_OFF, ALWAYS_OFF), (ALWAYS_ON, ALWAYS_OFF)]
+)
+def test_one_context_is_sent_if_several_plugins_trace(samplers: tuple[Sampler, ...]) -> None:
+    plugins = [RecordedTraces(sampler).plugin for sampler in samplers]
+    world = ChannelWorld(metrics=Metrics(TARGET, plugins))
+    world.connect()
+    world.call()
+    block = world.streams[0].block
+    assert block.count(b"traceparent") == 1
+    # That of a plugin that records the call, if there is one.
+    (flags,) = re.findall(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-([0-9a-f]{2})", block)
+    assert bool(int(flags, 16) & TraceFlags.SAMPLED) is (ALWAYS_ON in samplers)
 
 
 @pytest.mark.spec("A72-02", "A72-06")
