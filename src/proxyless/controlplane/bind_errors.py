@@ -26,11 +26,14 @@ def find_bind_error(address: str) -> str | None:
             return f"there is no directory {parent!r}"
         return None
     host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        # grpcio has names and a default for ports.
+        return None
     reason = None
     try:
         places = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-    except OSError as error:
-        return error.strerror or str(error)
+    except (OSError, OverflowError, UnicodeError) as error:
+        return getattr(error, "strerror", None) or str(error)
     for family, kind, protocol, _, place in places:
         try:
             with socket.socket(family, kind, protocol) as probe:

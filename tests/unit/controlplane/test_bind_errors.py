@@ -45,3 +45,13 @@ def test_unix_socket_in_a_missing_directory_is_the_reason(tmp_path: Path) -> Non
     assert find_bind_error("unix:s") is None
     assert find_bind_error("unix-abstract:a/b") is None
     assert not list(tmp_path.iterdir())
+
+
+def test_port_without_a_number_is_left_to_grpcio() -> None:
+    assert find_bind_error("localhost") is None
+    assert find_bind_error("localhost:http") is None
+
+
+def test_address_that_cannot_be_looked_up_has_a_reason() -> None:
+    assert "too large" in (find_bind_error(f"127.0.0.1:{2**80}") or "")
+    assert "too long" in (find_bind_error(f"{'a' * 64}:80") or "")
