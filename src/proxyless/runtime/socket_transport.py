@@ -14,7 +14,7 @@ from typing import Any, Final, Self, TypeVar, cast
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
-# As in asyncio.
+# Both are asyncio's values.
 _WRITE_BUFFER_BYTES: Final = 64 * 1024
 _READ_BYTES: Final = 256 * 1024
 
@@ -39,7 +39,7 @@ class SocketTransport(asyncio.Transport):
         "_unsent",
     )
 
-    # Read by the loop's `start_tls`.
+    # The loop's `start_tls` reads it.
     _start_tls_compatible = True
 
     def __init__(
@@ -51,7 +51,7 @@ class SocketTransport(asyncio.Transport):
     ) -> None:
         self._loop: Final = loop
         self._socket: Final = sock
-        # Buffered or not: see `_on_readable`.
+        # It may be a BufferedProtocol: see `_on_readable`.
         self._protocol: Any = protocol
         # None when the attempt to connect is over.
         self._on_failed = on_failed
@@ -75,7 +75,7 @@ class SocketTransport(asyncio.Transport):
         protocol: asyncio.BaseProtocol,
         on_failed: Callable[[OSError], None],
     ) -> Self:
-        """Connect. Until then, `abort` cancels the attempt, and no callback is called.
+        """Start to connect. `abort` cancels the attempt, and then no callback is called.
 
         `connection_made` may be called inside this call; `on_failed` never is. Raises OSError if
         there is no socket.
@@ -114,7 +114,7 @@ class SocketTransport(asyncio.Transport):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         error = sock.connect_ex(address)
         if error == errno.EINPROGRESS:
-            # To this machine Linux has connected by now: then there is nothing to wait for.
+            # Linux has connected to this machine by now: then there is nothing to wait for.
             error = sock.connect_ex(address)
         if error in _CONNECTED:
             self._on_connected()
@@ -125,7 +125,7 @@ class SocketTransport(asyncio.Transport):
 
     def _on_connect_over(self) -> None:
         if self._is_lost:
-            return  # Aborted by another callback of this turn.
+            return  # Another callback of this turn has aborted it.
         error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error:
             self._fail_to_connect(error)
@@ -143,7 +143,7 @@ class SocketTransport(asyncio.Transport):
 
     def _fail_to_connect(self, error: int) -> None:
         on_failed = self._on_failed
-        if on_failed is not None:  # Not aborted meanwhile.
+        if on_failed is not None:  # The attempt was not aborted meanwhile.
             self._cancel_connect()
             on_failed(OSError(error, os.strerror(error)))
 
@@ -173,7 +173,7 @@ class SocketTransport(asyncio.Transport):
                 return default
         try:
             return read()
-        except OSError:  # Closed, or lost.
+        except OSError:  # The socket is closed, or lost.
             return default
 
     # Reading
@@ -193,7 +193,7 @@ class SocketTransport(asyncio.Transport):
 
     def _on_readable(self) -> None:
         if not self._is_reading:
-            return  # Paused, or closed, by another callback of this turn.
+            return  # Another callback of this turn has paused or closed it.
         protocol = self._protocol
         is_buffered = isinstance(protocol, asyncio.BufferedProtocol)
         try:
@@ -272,7 +272,7 @@ class SocketTransport(asyncio.Transport):
 
     def _on_writable(self) -> None:
         if not self._unsent:
-            return  # Aborted by another callback of this turn.
+            return  # Another callback of this turn has aborted it.
         try:
             sent = self._send(self._unsent)
         except OSError as error:
@@ -280,7 +280,7 @@ class SocketTransport(asyncio.Transport):
             return
         del cast("bytearray", self._unsent)[:sent]
         if not self._unsent:
-            # Before `resume_writing`, which may write or close.
+            # This is first, because `resume_writing` may write or close.
             self._loop.remove_writer(self._socket.fileno())
             if self._is_closing:
                 self._lose(None)
@@ -290,7 +290,7 @@ class SocketTransport(asyncio.Transport):
             self._protocol.resume_writing()
 
     def _send(self, data: bytes | bytearray | memoryview) -> int:
-        """How many bytes the kernel has taken."""
+        """Return how many bytes the kernel has taken."""
         try:
             return self._socket.send(data)
         except (BlockingIOError, InterruptedError):
@@ -330,7 +330,7 @@ class SocketTransport(asyncio.Transport):
         self._is_closing = self._is_lost = True
         self._loop.call_soon(self._end, error)
 
-    # Called by asyncio's TLS after an error.
+    # asyncio's TLS calls it after an error.
     _force_close = _lose
 
     def _end(self, error: Exception | None) -> None:

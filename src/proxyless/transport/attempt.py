@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from proxyless.runtime import Network
     from proxyless.transport.client import LoopTools, TransportOptions
 
-# Called once, when the attempt is over: with a connection that takes calls, a reason, or None if it
-# was cancelled.
+# It is called once, when the attempt is over: with a connection that takes calls, a reason, or None
+# if the attempt was cancelled.
 OnDone = Callable[[ClientTransport | Status | None], None]
 
 CANCELLED: Final = Status(StatusCode.CANCELLED, "connection attempt cancelled")
@@ -71,7 +71,7 @@ class PlainAttempt:
         # Set by `start`.
         self._transport: ClientTransport | None = None
         self._cancel_connect: Callable[[], None] | None = None
-        # After SETTINGS, or the loss of the connection.
+        # Set after SETTINGS, and when the connection is lost.
         self._status: Status | None = None
         # Written by the queue of deadlines.
         self.deadline_id = 0
@@ -104,7 +104,7 @@ class PlainAttempt:
         on_done = self._on_done
         if on_done is not None:
             self._abort(CANCELLED)
-            # After the turn in which the socket is closed.
+            # The attempt is over after the turn in which the socket is closed.
             self._tools.loop.call_soon(on_done, None)
 
     # Called by the network, the transport and the queue of deadlines
@@ -113,7 +113,7 @@ class PlainAttempt:
         self._fail(describe_error(error))
 
     def _on_settled(self, status: Status) -> None:
-        # Not inside this call: the peer may end the connection in the same read.
+        # It is not finished inside this call: the peer may end the connection in the same read.
         self._status = status
         self._tools.loop.call_soon(self._finish)
 
@@ -223,7 +223,7 @@ def describe_error(error: Exception) -> str:
             # Errors of Python's own have no reason.
             return one_line(f"TLS: handshake: {getattr(error, 'reason', None) or error}")
         case OSError(errno=int(number)) if number > 0:
-            # Not the error's own text, which is always "Connect call failed" in asyncio.
+            # The error's own text is not used: in asyncio it is always "Connect call failed".
             return os.strerror(number).lower()
         case OSError(strerror=str(text)):
             return text.lower()

@@ -111,7 +111,7 @@ class ClientConnection(Connection):
         self._send_preface(PREFACE, ((frames.ENABLE_PUSH, 0),))
 
     def detach(self) -> None:
-        """Refer to the owner no more: it is lost. So both are freed without a collection."""
+        """Drop the references to the owner, which is lost: both are freed without a collection."""
         self._listener = NO_OWNER
         self.on_waiting = self.on_refused = _do_nothing
         self.outbound.detach()

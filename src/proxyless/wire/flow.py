@@ -253,7 +253,7 @@ class Outbound:
             self.send_data(size, head)
             output += payload
         else:
-            # The first output may be written at once.
+            # The owner may write the first output at once.
             self.send_data(size, b"".join((head, *payload)))
 
     def send_queued(self, stream: Stream) -> None:

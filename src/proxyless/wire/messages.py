@@ -180,7 +180,7 @@ class MessageAssembler:
             self._size = len(rest)
 
     def _take_message(self) -> tuple[int, bytes]:
-        """Remove the one message that all chunks are. The first has its prefix, already checked."""
+        """Remove and return the one message. The first chunk has its prefix, which is checked."""
         first, *others = self._chunks
         flag: int = unpack_prefix(first)[0]
         message = b"".join((memoryview(first)[PREFIX_BYTES:], *others))

@@ -23,7 +23,7 @@ def count_drop(
     count_load: Callable[[str | None], None] | None,
     category: str | None,
 ) -> None:
-    """Count one RPC that was dropped, also in load reports. None: by the circuit breaker."""
+    """Count a dropped RPC, also in load reports. The circuit breaker's have no category."""
     if count_load is not None:
         count_load(category)
     if category is None:

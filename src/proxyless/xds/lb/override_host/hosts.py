@@ -223,7 +223,7 @@ class HostSubchannel(ForwardingSubchannel):
 
 
 class _ChildWatch:
-    """Cancels a child's watch when it is called. One object; a `partial` of a method has three."""
+    """Cancels a child's watch when it is called. It is one object; a `partial` needs three."""
 
     __slots__ = ("_subchannel", "cancel_inner")
 
@@ -258,7 +258,7 @@ class HostsOwner(Protocol):
         """Retry queued picks, unless a report of the child has done it since."""
 
     def report_changes_soon(self) -> None:
-        """The same after the current call, which is one of the child."""
+        """As `report_changes`, after the current call, which is one of the child."""
 
 
 class Hosts:
