@@ -349,7 +349,11 @@ class ClientTransport(Pump):
 
     def abort(self, status: Status) -> None:
         self._become_unusable(status)
+        will_be_lost = self._socket is not None
         super().abort(status)
+        if not will_be_lost:
+            # It was never connected, so `connection_lost` does not do it.
+            self._wire.detach()
 
     def _become_unusable(self, status: Status) -> None:
         if not self._wire.streams:

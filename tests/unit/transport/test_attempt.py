@@ -118,6 +118,19 @@ async def test_attempt_fails_when_the_network_does() -> None:
     await world.expect_failure("connection refused")
 
 
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_transport_that_was_never_connected_is_freed(is_cancelled: bool) -> None:
+    world = AttemptWorld()
+    freed = weakref.ref(world.network.make())
+    if is_cancelled:
+        world.attempt.cancel()
+    else:
+        world.network.on_failed(REFUSED)
+    assert freed() is None
+    await turn()
+    assert len(world.results) == 1
+
+
 async def test_attempt_fails_in_a_later_turn_when_there_is_no_socket() -> None:
     world = AttemptWorld(OSError(errno.EMFILE, "Too many open files"))
     await world.expect_failure("too many open files")
