@@ -308,6 +308,9 @@ class ClientTransport(Pump):
         """Note why no more calls are taken. "the first seen reason should be chosen" - A94"""
         if self.unusable_cause is None:
             self.unusable_cause = cause
+            if isinstance(cause, OSError):
+                # The traceback refers to the connection: a reference cycle.
+                cause.with_traceback(None)
 
     def _on_write_error(self, error: OSError | None) -> None:
         """End the calls that were not sent. Others may have been answered: read until the end."""

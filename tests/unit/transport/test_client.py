@@ -1,5 +1,6 @@
 """Unit tests of proxyless.transport.client."""
 
+import weakref
 from collections.abc import Callable
 from itertools import product
 
@@ -234,6 +235,23 @@ async def test_unusable_cause_is_the_error_of_the_socket() -> None:
     world.transport.connection_lost(error)
     assert world.transport.unusable_cause is error
     await turn()
+
+
+def lose_as_a_loop_does(transport: ClientTransport) -> None:
+    """The traceback of the error refers to this frame, which refers to the transport."""
+    try:
+        raise ConnectionResetError("reset")
+    except OSError as error:
+        transport.connection_lost(error)
+
+
+async def test_lost_transport_is_freed_with_the_error_of_its_socket() -> None:
+    world = ClientTransportWorld()
+    freed = weakref.ref(world.transport)
+    lose_as_a_loop_does(world.transport)
+    await turn()
+    del world
+    assert freed() is None
 
 
 async def test_a_connection_without_tls_is_not_encrypted() -> None:
