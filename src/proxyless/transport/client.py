@@ -106,7 +106,7 @@ class ClientTransport(Pump):
     def __init__(
         self, tools: LoopTools, options: TransportOptions, on_unusable: Callable[[Status], None]
     ) -> None:
-        # None if it is disabled.
+        # None if it is disabled, and after the connection is lost.
         self._keepalive: _Keepalive | None = None
         if options.keepalive.is_enabled:
             self._keepalive = _Keepalive(self, options.keepalive, tools.clock)
@@ -326,7 +326,7 @@ class ClientTransport(Pump):
         if exc is not None:
             self._note_cause(exc)
         super().connection_lost(exc)
-        self._wire.detach()
+        self._detach()
 
     def on_broken(self, error: RemoteProtocolError) -> None:
         self._become_unusable(Status(StatusCode.UNAVAILABLE, f"peer broke HTTP/2: {error}"))
@@ -356,7 +356,7 @@ class ClientTransport(Pump):
         super().abort(status)
         if not will_be_lost:
             # It was never connected, so `connection_lost` does not do it.
-            self._wire.detach()
+            self._detach()
 
     def _become_unusable(self, status: Status) -> None:
         if not self._wire.streams:
@@ -366,6 +366,12 @@ class ClientTransport(Pump):
         on_unusable, self.on_unusable = self.on_unusable, None
         if on_unusable is not None:
             on_unusable(status)
+
+    def _detach(self) -> None:
+        """Drop what refers to this object, so that it is freed without a collection."""
+        self._wire.detach()
+        self._stop_keepalive()
+        self._keepalive = self._on_received = None
 
     def _stop_keepalive(self) -> None:
         if self._keepalive is not None:

@@ -85,10 +85,11 @@ class Pump(asyncio.BufferedProtocol):
         turns: Turns,
         on_received: Callable[[], None] | None = None,
     ) -> None:
-        # Fixed at construction. `on_received` is called whenever bytes are received.
+        # Fixed at construction.
         self._loop = loop
         self._view = buffer.view
         self._turns = turns
+        # Called whenever bytes are received, until the connection is lost.
         self._on_received = on_received
         # Changed by the loop.
         self._socket: asyncio.Transport | None = None

@@ -245,8 +245,11 @@ def lose_as_a_loop_does(transport: ClientTransport) -> None:
         transport.connection_lost(error)
 
 
-async def test_lost_transport_is_freed_with_the_error_of_its_socket() -> None:
-    world = ClientTransportWorld()
+@pytest.mark.parametrize("keepalive", [KeepaliveConfig(), KeepaliveConfig(time_s=30.0)])
+async def test_lost_transport_is_freed_with_the_error_of_its_socket(
+    keepalive: KeepaliveConfig,
+) -> None:
+    world = ClientTransportWorld(TransportOptions(keepalive=keepalive))
     freed = weakref.ref(world.transport)
     lose_as_a_loop_does(world.transport)
     await turn()
