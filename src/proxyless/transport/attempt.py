@@ -121,7 +121,9 @@ class PlainAttempt:
         self._status = status
 
     def on_deadline(self) -> None:
-        self._fail(describe_timeout(self._options))
+        # With a status, `_finish` follows in this turn: after a long turn, the deadline is first.
+        if self._status is None:
+            self._fail(describe_timeout(self._options))
 
     # Ends
 

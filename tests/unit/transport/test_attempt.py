@@ -177,6 +177,17 @@ async def test_attempt_fails_after_the_timeout(is_connected: bool) -> None:
     assert world.network.is_cancelled
 
 
+async def test_attempt_succeeds_when_the_deadline_passes_in_the_turn_of_the_settings() -> None:
+    world = AttemptWorld()
+    transport = world.network.connect_now()
+    feed(transport, settings())
+    world.clock.advance(OPTIONS.connect_timeout_s)
+    await turn()
+    assert world.results == [transport]
+    transport.close()
+    await transport.wait_closed()
+
+
 @pytest.mark.parametrize("is_connected", [False, True])
 async def test_cancelled_attempt_is_over_after_its_socket_is_closed(is_connected: bool) -> None:
     world = AttemptWorld()
