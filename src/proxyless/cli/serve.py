@@ -22,6 +22,7 @@ from proxyless.cli.output import JSON, fail
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:18000"
 TEXT: Final = "text"
@@ -111,7 +112,15 @@ def run(parsed: argparse.Namespace) -> int:
             asyncio.run(serving.serve(parsed))
     except ValidationError as error:
         context = ", ".join(map(str, parsed.paths))
-        return fail("serve", map(serving.add_hint, describe_errors(error.errors, context)))
+        return _fail(parsed, map(serving.add_hint, describe_errors(error.errors, context)))
     except OSError as error:
-        return fail("serve", [error])
+        return _fail(parsed, [str(error)])
     return 0
+
+
+def _fail(parsed: argparse.Namespace, lines: Iterable[str]) -> int:
+    if parsed.output != JSON:
+        return fail("serve", lines)
+    for line in lines:
+        logging.getLogger("proxyless.serve").critical("%s", line)
+    return 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import stat
 
 _WORDS = {
     errno.EADDRINUSE: "address in use: another process listens there, choose another port",
@@ -19,12 +20,7 @@ def find_bind_error(address: str) -> str | None:
     A name may have several addresses: as for grpcio, one that can be bound is enough.
     """
     if address.startswith(("unix:", "unix-abstract:")):
-        # Binding would make a file. The usual reason is a directory that does not exist.
-        path = address.removeprefix("unix:").removeprefix("//")
-        parent = os.path.dirname(path)
-        if address.startswith("unix:") and parent and not os.path.isdir(parent):
-            return f"there is no directory {parent!r}"
-        return None
+        return _find_unix_error(address)
     host, _, port = address.rpartition(":")
     if not port.isdecimal():
         # grpcio has names and a default for ports.
@@ -44,3 +40,23 @@ def find_bind_error(address: str) -> str | None:
         else:
             return None
     return reason
+
+
+def _find_unix_error(address: str) -> str | None:
+    """Connect, because binding would make a file, and grpcio takes over a socket that is in use."""
+    scheme, _, name = address.partition(":")
+    path = name.removeprefix("//")
+    parent = os.path.dirname(path)
+    is_file = scheme == "unix"
+    if is_file and parent and not os.path.isdir(parent):
+        return f"there is no directory {parent!r}"
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path if is_file else f"\0{name}")
+        except (FileNotFoundError, ConnectionRefusedError):
+            if is_file and os.path.exists(path) and not stat.S_ISSOCK(os.stat(path).st_mode):
+                return "there is a file, which is no socket"
+            return None  # A socket that an earlier process has left is replaced.
+        except OSError as error:
+            return error.strerror or str(error)
+    return _WORDS[errno.EADDRINUSE].replace("port", "path")

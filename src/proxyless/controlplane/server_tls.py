@@ -1,12 +1,14 @@
 """Server credentials from files, which are read again when they change.
 
 grpcio calls back at each handshake; the files are read only if their time or size has changed, and
-a file that cannot be read leaves the certificates before in use.
+files that cannot be used leave the certificates before in use. They are checked with the ssl module
+first, because grpcio reports unusable ones as an address that cannot be bound.
 """
 
 from __future__ import annotations
 
 import logging
+import ssl
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -14,6 +16,7 @@ import grpc
 from proxyless.base.frozen import frozen
 
 if TYPE_CHECKING:
+    import os
     from pathlib import Path
 
 _LOGGER: Final = logging.getLogger("proxyless.controlplane")
@@ -29,33 +32,53 @@ class TlsFiles:
     client_roots: Path | None = None
 
     def read(self) -> tuple[bytes, bytes, bytes | None]:
-        """Key, certificate chain, roots. OSError if a file cannot be read."""
+        """Key, certificate chain, roots. OSError if a file cannot be read or used."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            # The password prevents a prompt for an encrypted key.
+            context.load_cert_chain(self.certificate, self.key, password="")
+            if self.client_roots is not None:
+                context.load_verify_locations(self.client_roots)
+        except ssl.SSLError as error:
+            used = (self.certificate, self.key, self.client_roots)
+            names = ", ".join(repr(str(path)) for path in used if path is not None)
+            reason = error.reason.replace("_", " ").lower() if error.reason else "no PEM"
+            raise OSError(f"certificate files {names} cannot be used: {reason}") from error
         roots = self.client_roots.read_bytes() if self.client_roots is not None else None
         return self.key.read_bytes(), self.certificate.read_bytes(), roots
 
     def stamp(self) -> tuple[tuple[int, int], ...]:
         """Time and size of each file. OSError if one does not exist."""
         paths = (self.key, self.certificate, self.client_roots)
-        stats = [path.stat() for path in paths if path is not None]
+        stats = [_stat(path) for path in paths if path is not None]
         return tuple((stat.st_mtime_ns, stat.st_size) for stat in stats)
 
 
+def _stat(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except OSError as error:
+        raise OSError(f"certificate file {str(path)!r} cannot be read: {error.strerror}") from error
+
+
 def make_credentials(files: TlsFiles) -> Any:  # noqa: ANN401 - grpcio's objects have no types
-    """grpcio's server credentials of these files. OSError if one cannot be read."""
-    used = files.stamp()
+    """grpcio's server credentials of these files. OSError if they cannot be read or used."""
+    used, logged = files.stamp(), ""
 
     def fetch() -> Any:  # noqa: ANN401 - as above
         """Called by grpcio, in a thread of its own; None: nothing has changed."""
-        nonlocal used
+        nonlocal used, logged
         try:
             stamp = files.stamp()
             if stamp == used:
                 return None
             content = files.read()
         except OSError as error:
-            _LOGGER.error("kept the certificate before: %s", error)
+            if str(error) != logged:  # Once, and not for each handshake.
+                logged = str(error)
+                _LOGGER.error("kept the certificate before: %s", error)
             return None
-        used = stamp
+        used, logged = stamp, ""
         _LOGGER.info("certificate %r was read again", str(files.certificate))
         return _configure(content)
 

@@ -106,6 +106,16 @@ def test_json_log_has_one_object_per_record() -> None:
     }
 
 
+def test_reason_of_a_failed_start_is_in_the_json_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", str(tmp_path), "-o", "json"]) == 1
+    [record] = caplog.records
+    assert record.levelname == "CRITICAL"
+    assert record.getMessage().endswith("has no resources, wanted at least one or --allow-empty")
+    assert "proxyless serve:" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [[], ["serve"], ["serve", ".", "--no-such"], ["no-such"]])
 def test_invalid_command_line_exits_with_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:

@@ -55,3 +55,20 @@ def test_port_without_a_number_is_left_to_grpcio() -> None:
 def test_address_that_cannot_be_looked_up_has_a_reason() -> None:
     assert "too large" in (find_bind_error(f"127.0.0.1:{2**80}") or "")
     assert "too long" in (find_bind_error(f"{'a' * 64}:80") or "")
+
+
+def test_unix_socket_in_use_is_the_reason(tmp_path: Path) -> None:
+    """grpcio would replace it, and the process that listens there would get no clients."""
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        reason = find_bind_error(f"unix:{path}")
+    assert reason == "address in use: another process listens there, choose another path"
+    assert find_bind_error(f"unix:{path}") is None, "left by a process that has ended"
+
+
+def test_file_in_the_place_of_a_unix_socket_is_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "s").touch()
+    assert find_bind_error(f"unix:{tmp_path}/s") == "there is a file, which is no socket"
+    assert find_bind_error(f"unix:{tmp_path}/{'s' * 200}") == "AF_UNIX path too long"

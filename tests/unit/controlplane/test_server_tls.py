@@ -71,6 +71,33 @@ def test_certificates_before_are_kept_when_a_file_is_removed(
     assert connect(port, "first.test", authority) == "first.test"
 
 
+def test_certificates_before_are_kept_when_the_key_is_of_another_one(
+    files: TlsFiles,
+    server: Untyped,
+    authority: CertificateAuthority,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    write(files, authority.issue(["first.test"]))
+    port = server.add_secure_port("127.0.0.1:0", make_credentials(files))
+    server.start()
+    files.key.write_bytes(authority.issue(["second.example.test"])[1])
+    assert connect(port, "first.test", authority) == "first.test"
+    assert "kept the certificate before: certificate files " in caplog.text
+    assert "cannot be used: key values mismatch" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["server.pem", "server.key", "ca.pem"])
+def test_file_that_is_no_certificate_or_key_raises_os_error(
+    tmp_path: Path, name: str, files: TlsFiles, authority: CertificateAuthority
+) -> None:
+    write(files, authority.issue(["first.test"]))
+    (tmp_path / "ca.pem").write_bytes(authority.certificate_pem)
+    (tmp_path / name).write_text("junk")
+    mutual = TlsFiles(files.certificate, files.key, tmp_path / "ca.pem")
+    with pytest.raises(OSError, match=r"^certificate files .*server\.pem.* cannot be used: no "):
+        make_credentials(mutual)
+
+
 def test_client_without_a_certificate_is_rejected_when_roots_are_given(
     files: TlsFiles, server: Untyped, authority: CertificateAuthority, tmp_path: Path
 ) -> None:
