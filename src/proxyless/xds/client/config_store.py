@@ -12,7 +12,6 @@ import os
 import stat
 from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -43,8 +42,6 @@ TEMPORARY: Final = ".tmp"
 # A key in PEM. Identities of clusters come from certificate providers, but a resource may have one
 # in a field that is ignored.
 _SECRET: Final = b"PRIVATE KEY-----"
-
-_numbers = count()
 
 
 def now_s() -> float:
@@ -84,8 +81,8 @@ class OsFiles:
 
     def replace(self, path: Path, content: bytes) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        name = f".{path.name}.{os.getpid()}-{next(_numbers)}{TEMPORARY}"
-        temporary = path.with_name(name)
+        # Not the process id: each container has a process 1.
+        temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}{TEMPORARY}")
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with open(descriptor, "wb") as file:

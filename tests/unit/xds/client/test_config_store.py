@@ -3,7 +3,10 @@
 import os
 import stat
 import threading
+from importlib.util import module_from_spec
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -181,6 +184,35 @@ def test_file_before_stays_when_writing_is_interrupted(
     store.write({("t", "n"): SavedResource("2", b"half", NOW_S)})
     assert store.read() == SAVED
     assert [path.name for path in tmp_path.iterdir()] == [IDENTITY.file_name]
+
+
+def test_processes_with_the_same_id_do_not_disturb_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each container has a process 1. A module that is loaded twice stands for two processes."""
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    mine, other = load_again(config_store), load_again(config_store)
+    path = tmp_path / "a.xds"
+    really_sync = os.fsync
+
+    def sync(descriptor: int) -> None:
+        monkeypatch.setattr(os, "fsync", really_sync)
+        other.OsFiles().replace(path, b"other")
+        really_sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    mine.OsFiles().replace(path, b"mine")
+    assert path.read_bytes() == b"mine"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def load_again(module: ModuleType) -> Any:  # noqa: ANN401 - a module
+    spec = module.__spec__
+    assert spec is not None
+    assert spec.loader is not None
+    copy = module_from_spec(spec)
+    spec.loader.exec_module(copy)
+    return copy
 
 
 def test_old_and_surplus_files_are_removed(tmp_path: Path) -> None:
