@@ -209,7 +209,9 @@ def _explain_resources(xds: XdsView) -> Iterator[Explanation]:
         dump = held.get((kind, name))
         if dump is None:
             continue
-        is_sound = dump.status is ResourceStatus.ACKED and dump.error.is_ok
+        is_sound = dump.status is ResourceStatus.ACKED and (
+            dump.error.is_ok or _is_outage(dump, xds.servers)
+        )
         if is_sound and kind in {"cluster", "endpoints", "endpoint"}:
             sound[kind] += 1
         elif shown < RESOURCES_SHOWN_MAX:
@@ -220,6 +222,11 @@ def _explain_resources(xds: XdsView) -> Iterator[Explanation]:
         yield Explanation("resources", text, dict(sound))
 
 
+def _is_outage(dump: ResourceDump, servers: Sequence[ServerView]) -> bool:
+    """Whether the error of a resource is that of a server, which has a line of its own."""
+    return any(dump.error == server.status for server in servers if not server.status.is_ok)
+
+
 def _explain_resource(dump: ResourceDump, servers: Sequence[ServerView]) -> Explanation:
     name = name_resource(dump.type_url, dump.name)
     facts = {"type": dump.type_url, "name": dump.name, "status": dump.status.name}
@@ -228,11 +235,12 @@ def _explain_resource(dump: ResourceDump, servers: Sequence[ServerView]) -> Expl
         facts["saved"] = when = format_time(dump.saved_s)
         what = f"from the config cache, saved at {when}, version {quote(dump.version)}"
         return Explanation("resource", f"{name}: {what}", facts)
+    is_outage = _is_outage(dump, servers)
     if dump.status is ResourceStatus.REQUESTED:
-        text = f"{name}: not here yet{describe_sender(dump, servers)}"
-        return Explanation("resource", text, facts)
+        sender = ", no xds server answers" if is_outage else describe_sender(dump, servers)
+        return Explanation("resource", f"{name}: not here yet{sender}", facts)
     version = f", version {quote(dump.version)}" if dump.version else ""
-    error = f": {dump.error.details}" if not dump.error.is_ok else ""
+    error = "" if dump.error.is_ok or is_outage else f": {dump.error.details}"
     refused = f", refused version {quote(dump.failed_version)}" if dump.failed_version else ""
     text = f"{name}: {dump.status.name}{version}{refused}{error}"
     return Explanation("resource", text, facts, problem=dump.error.details)

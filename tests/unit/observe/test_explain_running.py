@@ -293,6 +293,10 @@ def test_explanation_names_the_resource_that_routes_in_force_are_held_for(mesh: 
         assert withheld_text(explanation) == (
             'held: waits for cluster "new" since N s, control plane unreachable'
         )
+        # The cause is in the line of the server, and not repeated for each resource.
+        assert str(explanation).count("does not answer") == 1
+        assert 'cluster "new": not here yet, no xds server answers' in str(explanation)
+        assert 'listener "api": ACKED, version "' in str(explanation)
         assert await mesh.call() in {b"near", b"far"}
         mesh.control.release()
         await mesh.control.start()
