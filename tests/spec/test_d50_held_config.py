@@ -213,6 +213,23 @@ def test_aggregate_is_held_while_none_of_its_leaves_is_complete() -> None:
     assert "does not answer" in world.entries("both")[0].resolution_note
 
 
+@pytest.mark.spec("HOLD-06")
+@pytest.mark.parametrize("backup", ["no endpoints", "deleted endpoints"])
+def test_aggregate_is_held_while_its_complete_leaves_have_no_endpoints(backup: str) -> None:
+    """A backup that is scaled to zero takes no RPC."""
+    world = start_plain("a")
+    before = list(world.events)
+    world.publish(route_config("both"), aggregate("both", "near", "far"), cluster("far"))
+    world.publish_error(CDS, "near", AWAY)
+    if backup == "no endpoints":
+        world.publish(endpoints("far"))
+    else:
+        world.publish_error(EDS, "far", Status(StatusCode.NOT_FOUND, "does not exist"))
+    assert world.events == before
+    world.publish(endpoints("far", "10.0.0.8:80"))
+    assert world.leaves("both") == ["both", "far"]
+
+
 @pytest.mark.spec("HOLD-07")
 def test_switch_gives_the_letter_of_a74() -> None:
     world = DependencyWorld(holds_config=False)

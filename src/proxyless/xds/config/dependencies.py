@@ -346,9 +346,13 @@ class _Resolution:
         return self._reuse_previous(name, (aggregate, *walk.leaves.values()))
 
     def _unanswered_of(self, walk: _AggregateWalk) -> dict[Missing, None]:
-        """The resources of an aggregate that no server has answered, unless a leaf is complete."""
-        silent = [self._silent_leaves.get(name) for name in walk.leaves]
-        return {} if None in silent else walk.unanswered | dict.fromkeys(filter(None, silent))
+        """The resources of an aggregate that no server has answered, unless a leaf can serve."""
+        silent = {name: self._silent_leaves.get(name) for name in walk.leaves}
+        for name, entry in walk.leaves.items():
+            # A leaf without endpoints, such as an idle backup, takes no RPC.
+            if silent[name] is None and entry.endpoints and entry.endpoints.has_endpoints:
+                return {}
+        return walk.unanswered | dict.fromkeys(filter(None, silent.values()))
 
     def cluster_state(self, name: str) -> ResourceState[Cluster]:
         return self._states.clusters.get(name, MISSING)
