@@ -126,6 +126,27 @@ def test_server_streaming_rpcs_are_copied_and_client_streaming_ones_are_not(
     mesh.world.run(story())
 
 
+@pytest.mark.spec("MR-01")
+def test_stream_of_one_request_is_not_copied_even_if_it_is_complete_after_a_delay(
+    mesh: MirroredMesh,
+) -> None:
+    mesh.control.set_snapshot(mesh.snapshot(delay_s=2.0))
+
+    async def story() -> None:
+        channel = await mesh.connect()
+        stream = channel.stream_stream(STREAM)()
+        # A blocking channel does the same in its own thread: it does not wait for the delay.
+        writing = asyncio.create_task(stream.write(b""))
+        await pause(SOON_S)
+        await stream.done_writing()
+        await writing
+        assert await stream.read() == b"main"
+        await pause(SOON_S)
+        assert (mesh.main.rpcs, mesh.copy.rpcs) == (1, 0)
+
+    mesh.world.run(story())
+
+
 @pytest.mark.spec("MR-02")
 def test_share_of_copies_is_that_of_the_fraction(mesh: MirroredMesh) -> None:
     mesh.control.set_snapshot(mesh.snapshot(percent=30))

@@ -279,10 +279,10 @@ class Call(CallAttempts):
     def request_mirrored_attempt(self, mirrors: Iterable[Mirror]) -> None:
         """Request the first attempt, then copy the request to these clusters.
 
-        An RPC whose request is not one message, or not complete yet, is not copied.
+        An RPC with a stream of requests is not copied, even if its only message is there already.
         """
         request, copied = self._request, None
-        if request.is_half_closed and len(request.messages) == 1:
+        if request.is_unary:
             message = request.messages[0]
             copied = MirroredRequest(self.path, self._metadata, message, request.encoding)
         self.request_attempt()

@@ -20,12 +20,18 @@ class RequestBuffer:
 
     def __init__(self, encoding: str) -> None:
         self.encoding = encoding
+        # A list if the application sends a stream.
         self.messages: list[bytes] | tuple[bytes, ...] = ()
         self.size_bytes = 0
         # No message follows.
         self.is_half_closed = False
         # Attempts that were opened.
         self.attempts = 0
+
+    @property
+    def is_unary(self) -> bool:
+        """Whether the RPC was started with its only message, and that is still here."""
+        return isinstance(self.messages, tuple) and len(self.messages) == 1
 
     def add(self, message: bytes) -> None:
         if not isinstance(self.messages, list):
