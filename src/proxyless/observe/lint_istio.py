@@ -52,6 +52,9 @@ ISTIO_SETTINGS: Final[Mapping[tuple[str, str], str]] = {
     (parsed_fields.ROUTE_ACTION, "cluster_not_found_response_code"): (
         "Istio's defaults: an RPC to a cluster that does not exist ends with UNAVAILABLE"
     ),
+    (f"{parsed_fields.ROUTE_ACTION}.RequestMirrorPolicy", "trace_sampled"): (
+        "Istio's defaults: copies have no spans"
+    ),
     (parsed_fields.ROUTE, "decorator"): "Istio's defaults: it names the spans of a proxy",
     (parsed_fields.ROUTE, "stat_prefix"): "VirtualService http.match.statPrefix",
     (parsed_fields.RETRY_POLICY, "per_try_timeout"): f"{_RETRIES}.perTryTimeout",

@@ -222,6 +222,7 @@ IGNORED_FIELD_NOTES: Final[Mapping[tuple[str, str], str]] = {
     (f"{ROUTE_ACTION}.RequestMirrorPolicy", "request_headers_mutations"): (
         "nothing is mirrored: copies have the metadata of the RPC"
     ),
+    (f"{ROUTE_ACTION}.RequestMirrorPolicy", "trace_sampled"): "copies have no spans",
     (ROUTE_ACTION, "prefix_rewrite"): "the path is sent as it is",
     (ROUTE_ACTION, "regex_rewrite"): "the path is sent as it is",
     (ROUTE_ACTION, "host_rewrite_literal"): "only auto_host_rewrite changes the authority",
@@ -258,9 +259,10 @@ HARMLESS: Final = _fields(
     " http_protocol_options initial_fetch_timeout locality_weighted_lb_config"
     " max_request_headers_kb metadata normalize_path overprovisioning_factor"
     " per_connection_buffer_limit_bytes"
-    " resource_api_version respect_dns_ttl runtime_key server_name stat_prefix total_weight tracing"
-    " track_cluster_stats typed_extension_protocol_options upgrade_configs use_remote_address"
-    " validate_clusters validation_context_sds_secret_config wait_for_warm_on_init protocol"
+    " resource_api_version respect_dns_ttl runtime_key server_name stat_prefix total_weight"
+    " trace_sampled tracing track_cluster_stats typed_extension_protocol_options upgrade_configs"
+    " use_remote_address validate_clusters validation_context_sds_secret_config"
+    " wait_for_warm_on_init protocol"
 )
 
 

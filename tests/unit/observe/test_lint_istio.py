@@ -39,6 +39,7 @@ def test_route_of_istio_names_the_settings_that_have_no_effect() -> None:
     made.route.retry_policy.num_retries.value = 2
     made.route.retry_policy.per_try_timeout.seconds = 1
     made.route.hash_policy.add().connection_properties.source_ip = True
+    made.route.request_mirror_policies.add(cluster="copies").trace_sampled.value = False
     found = istio_notes(route_config("orders", made))
     assert found == {
         f"{ROUTE}.request_headers_to_add": (
@@ -56,6 +57,9 @@ def test_route_of_istio_names_the_settings_that_have_no_effect() -> None:
         f"{ROUTE}.route.hash_policy[0].connection_properties": (
             "comes from DestinationRule loadBalancer.consistentHash.useSourceIp: "
             "each RPC has a random hash, wanted httpHeaderName"
+        ),
+        f"{ROUTE}.route.request_mirror_policies[0].trace_sampled": (
+            "comes from Istio's defaults: copies have no spans"
         ),
     }
 
