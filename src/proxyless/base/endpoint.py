@@ -5,6 +5,7 @@ Specs: A61 (an endpoint has several addresses), A56 and RR-01 (endpoint identity
 An address is a literal, never a name that has to be resolved.
 """
 
+import re
 from typing import Literal
 
 from proxyless.base.attributes import EMPTY, Attributes
@@ -15,6 +16,8 @@ Family = Literal["v4", "v6"]
 PORT_MAX = 65535
 
 _OCTETS = frozenset(map(str, range(256)))
+# Name or number of an interface; Linux allows 15 characters.
+_ZONE = re.compile(r"[!-~]{1,15}").fullmatch
 _UNIX = "unix:"
 _UNIX_ABSTRACT = "unix-abstract:"
 
@@ -119,6 +122,9 @@ def _canonical_ip(host: str) -> str:
         address = IPv6Address(host)
     except AddressValueError:
         raise ValueError(f"host {host!r} is not valid: wanted a literal IP address") from None
+    # Python accepts any text there, and addresses are in logs and errors.
+    if (zone := address.scope_id) and not _ZONE(zone):
+        raise ValueError(f"host {host!r} is not valid: wanted the name of an interface after '%'")
     # Python before 3.13 formats a mapped address without dots.
     return f"::ffff:{address.ipv4_mapped}" if address.ipv4_mapped else str(address)
 

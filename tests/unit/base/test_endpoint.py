@@ -66,6 +66,13 @@ def test_a_host_that_is_not_a_literal_ip_is_rejected(host: str) -> None:
         IpAddress(host, 80)
 
 
+@pytest.mark.parametrize("zone", ["eth0\nforged", "\x1b[31m", "a\0b", "\u202e", "a b", "x" * 16])
+def test_a_zone_that_is_no_name_of_an_interface_is_rejected(zone: str) -> None:
+    text = re.escape(f"host {f'fe80::1%{zone}'!r} is not valid: wanted the name of an interface")
+    with pytest.raises(ValueError, match=text):
+        IpAddress(f"fe80::1%{zone}", 80)
+
+
 @pytest.mark.parametrize("port", [-1, 65536])
 def test_a_port_out_of_range_is_rejected(port: int) -> None:
     with pytest.raises(ValueError, match=f"port {port} is not valid: wanted 0 to 65535"):
