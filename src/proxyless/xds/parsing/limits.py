@@ -27,7 +27,7 @@ CLUSTER_SPECIFIER_PLUGINS_MAX: Final = 10_000
 # Per route.
 HEADERS_MAX: Final = 1_000
 WEIGHTED_CLUSTERS_MAX: Final = 10_000
-HASH_POLICIES_MAX: Final = 1_000
+HASH_POLICIES_MAX: Final = 100
 MIRROR_POLICIES_MAX: Final = 16
 
 # Per ClusterLoadAssignment. Envoy's API allows the priorities 0 to 128.

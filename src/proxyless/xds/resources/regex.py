@@ -20,6 +20,8 @@ MEMORY_BYTES_MAX: Final = 1 << 20
 # ranges, and takes as long as 300 other characters.
 PATTERN_CHARACTERS_MAX: Final = 4_096
 UNICODE_CLASSES_MAX: Final = 64
+# A substitution may replace each character of a header, in each RPC.
+SUBSTITUTION_CHARACTERS_MAX: Final = 256
 
 # Limits of the cache: patterns, and the RE2 instructions of all of them (16 bytes each).
 CACHED_PATTERNS_MAX: Final = 4_096
@@ -48,6 +50,9 @@ def compile_rewrite(source: str, substitution: str) -> Callable[[str], str]:
 
     Raises ValueError if the source or the substitution is invalid.
     """
+    if (size := len(substitution)) > SUBSTITUTION_CHARACTERS_MAX:
+        limit = SUBSTITUTION_CHARACTERS_MAX
+        raise ValueError(f"substitution has {size} characters, wanted at most {limit}")
     regex = _compile(source)
     pieces = [_parse_piece(piece, regex.groups) for piece in _REWRITE_PIECES.findall(substitution)]
 

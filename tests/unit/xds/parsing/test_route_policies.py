@@ -80,7 +80,7 @@ def test_invalid_header_policy_is_an_error(policy: Json, error: str) -> None:
 def test_too_many_hash_policies_are_an_error() -> None:
     assert parse(*[{} for _ in range(HASH_POLICIES_MAX + 1)]) == (
         (),
-        "[field:hash_policy error:has 1001 elements, wanted at most 1000]",
+        "[field:hash_policy error:has 101 elements, wanted at most 100]",
     )
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from proxyless.xds.resources.regex import (
+    SUBSTITUTION_CHARACTERS_MAX,
     RegexCache,
     compile_regex,
     compile_rewrite,
@@ -65,6 +66,12 @@ def test_rewrite_replaces_every_match(substitution: str, rewritten: str) -> None
 def test_invalid_substitution_is_rejected(substitution: str, error: str) -> None:
     with pytest.raises(ValueError, match=error):
         compile_rewrite("a(b)(c)?", substitution)
+
+
+def test_rewrite_with_a_long_substitution_is_rejected() -> None:
+    assert compile_rewrite(".", "x" * SUBSTITUTION_CHARACTERS_MAX)("ab") == "x" * 512
+    with pytest.raises(ValueError, match="has 257 characters, wanted at most 256"):
+        compile_rewrite(".", "x" * (SUBSTITUTION_CHARACTERS_MAX + 1))
 
 
 def test_rewrite_with_an_invalid_expression_is_rejected() -> None:
