@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,9 +34,12 @@ from proxyless.runtime import (
     WorkQueue,
 )
 from proxyless.runtime.work_queue import UNITS_PER_TURN
-from proxyless.xds.config import dependencies
+from proxyless.xds.config import dependencies, virtual_hosts
 from proxyless.xds.lb.cds import policy as cds
 from proxyless.xds.parsing import limits
+from proxyless.xds.resources import HeaderMatcher, PathMatcher
+from proxyless.xds.resources.matcher import StringMatcher
+from tests.hostile.test_wire_costs import count_calls
 from tests.hostile.watchdog import loop_watchdog
 from tests.worlds.channels import CallObserver
 from tests.worlds.loop_meshes import LoopMesh
@@ -488,7 +492,7 @@ def test_unchanged_clusters_cost_little(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_virtual_host_with_too_many_clusters_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dependencies, "ROUTED_MAX", 5)
+    monkeypatch.setattr(virtual_hosts, "ROUTED_MAX", 5)
     mesh = SlicedMesh()
     mesh.start(*many_clusters(5))
     assert mesh.send_rpc("/c4/m") == address_of(4)
@@ -498,6 +502,54 @@ def test_virtual_host_with_too_many_clusters_is_an_error(monkeypatch: pytest.Mon
         'route configuration "routes": has a virtual host that names 6 clusters, wanted at most 5'
     )
     assert text in observer.status.details
+
+
+EXPRESSION = PathMatcher("regex", "/x.*y")
+IS_ABSENT = HeaderMatcher("absent", StringMatcher("prefix", "x"))
+
+
+@pytest.mark.parametrize("changes", [{"path": EXPRESSION}, {"headers": (IS_ABSENT,)}])
+async def test_virtual_host_at_the_limit_of_matchers_has_no_long_turn(
+    changes: dict[str, Any],
+) -> None:
+    count = virtual_hosts.MATCHERS_MAX // 2 - 1
+    routes = [replace(route("c"), **changes) for _ in range(count)]
+    resources = [listener(), cluster("c", lb_config=WRR_LOCALITY), endpoints("c", "10.0.0.1:80")]
+    mesh = LoopMesh()
+    await mesh.fail_rpc(*resources, route_config("c"))
+    with loop_watchdog():
+        await mesh.publish_for_some_turns(hosts(host(*routes, route("c"))))
+        assert "connection refused" in await mesh.fail_rpc()
+    await mesh.aclose()
+
+
+@pytest.mark.parametrize("path", [EXPRESSION, route("c").path])
+def test_virtual_host_with_too_many_matchers_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, path: PathMatcher
+) -> None:
+    monkeypatch.setattr(virtual_hosts, "MATCHERS_MAX", 5)
+    entry = replace(route("c"), path=path, headers=() if path is EXPRESSION else (IS_ABSENT,))
+    mesh = SlicedMesh()
+    mesh.start(
+        hosts(host(entry, entry, route("c"))),
+        cluster("c", lb_config=WRR_LOCALITY),
+        endpoints("c", "10.0.0.1:80"),
+    )
+    assert mesh.send_rpc() == "10.0.0.1:80"
+    mesh.publish(hosts(host(entry, entry, route("c"), route("c"))))
+    _, observer = mesh.call()
+    text = 'route configuration "routes": has a virtual host with 6 matchers, wanted at most 5'
+    assert text in observer.status.details
+
+
+def test_virtual_host_is_found_with_few_calls_when_there_are_many_domains() -> None:
+    patterns = ("s-{}.ns", "*.s-{}.ns", "s-{}.*", "S-{}.NS")
+    found = [host(domains=tuple(each.format(at) for each in patterns)) for at in range(1000)]
+    calls = count_calls(lambda: virtual_hosts.find_virtual_host(found, "x.s-9.ns"))
+    assert calls < 10
+    assert virtual_hosts.find_virtual_host(found, "x.s-9.ns") is found[9]
+    assert virtual_hosts.find_virtual_host(found, "s-8.NS") is found[8]
+    assert virtual_hosts.find_virtual_host(found, "s-7.x") is found[7]
 
 
 async def test_mesh_within_the_limits_has_no_long_turn() -> None:

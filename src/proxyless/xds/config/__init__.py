@@ -7,7 +7,7 @@ plan                input and result of the decision: states of resources, and t
 dependencies        the decision (pure): needed and missing resources, and the config
 endpoint_join       EDS resources with the endpoints of their collections (pure)
 dependency_manager  XdsDependencyManager: watches the needed resources and publishes configs
-virtual_hosts       the virtual host for an authority
+virtual_hosts       the virtual host for an authority, and the clusters of its routes
 attributes          attributes of a resolver's result and of endpoints
 """
 

@@ -32,7 +32,11 @@ from proxyless.xds.config.plan import (
     ResourceState,
     ResourceStates,
 )
-from proxyless.xds.config.virtual_hosts import find_virtual_host
+from proxyless.xds.config.virtual_hosts import (
+    find_virtual_host,
+    limited_clusters,
+    routed_clusters,
+)
 from proxyless.xds.config.xds_config import (
     ClusterConfig,
     ClusterError,
@@ -53,19 +57,16 @@ from proxyless.xds.error_texts import (
 from proxyless.xds.resources import (
     AggregateCluster,
     Cluster,
-    ClusterChoice,
     EdsCluster,
     EndpointResource,
     Listener,
     LogicalDnsCluster,
-    RouteAction,
     RouteConfiguration,
     VirtualHost,
-    WeightedChoice,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
 
 T = TypeVar("T")
 
@@ -74,8 +75,6 @@ DEPTH_MAX: Final = 16
 # Clusters below one aggregate, and how many of its leaves in error are named in the note.
 GRAPH_MAX: Final = 4_096
 NOTES_MAX: Final = 5
-# Clusters that the routes of one virtual host name.
-ROUTED_MAX: Final = 4_096
 # Clusters below all aggregates of one config; one below several aggregates counts several times.
 AGGREGATED_MAX: Final = 10_000
 
@@ -95,22 +94,6 @@ def resolve(
     """
     in_force = previous if may_hold else None
     return _Resolution(target, states, subscribed, previous, in_force).run()
-
-
-def routed_clusters(host: VirtualHost) -> dict[str, None]:
-    """The clusters that a virtual host's routes name, in order (A74-09)."""
-    return dict.fromkeys(name for route in host.routes for name in _clusters_of(route.action))
-
-
-def _clusters_of(action: object) -> Iterator[str]:
-    if not isinstance(action, RouteAction):
-        return
-    choice = action.choice
-    if isinstance(choice, ClusterChoice):
-        yield choice.cluster
-    elif isinstance(choice, WeightedChoice):
-        for entry in choice.clusters:
-            yield entry.name
 
 
 class _Resolution:
@@ -150,10 +133,11 @@ class _Resolution:
         clusters: dict[str, ClusterResult] = {}
         routed: dict[str, None] = {}
         if isinstance(found, tuple):
-            routed = self._find_routed(found[2])
-            if len(routed) > ROUTED_MAX:
-                found = self._too_many_clusters(found[1].name, len(routed))
-                routed = {}
+            limited = self._find_routed(found[2])
+            if isinstance(limited, str):
+                found = self._config_error(name_route_config(found[1].name), limited)
+            else:
+                routed = limited
             for name in routed:
                 result = self._resolve_cluster(name)
                 if result is not None:
@@ -172,12 +156,12 @@ class _Resolution:
         self.plan.subscribed = {name: clusters[name] for name in names if name in clusters}
         return self.plan
 
-    def _find_routed(self, host: VirtualHost) -> dict[str, None]:
-        """The clusters of the routes. Most updates do not change these, and there may be many."""
+    def _find_routed(self, host: VirtualHost) -> dict[str, None] | str:
+        """As `limited_clusters`. Most updates do not change the routes, and there may be many."""
         last = self._last_config
         if last is not None and last.virtual_host is host and last.routed:
             return last.routed
-        return routed_clusters(host)
+        return limited_clusters(host)
 
     def _hold(self, config: XdsConfig) -> Plan:
         """The config in force, with the current state of its clusters.
@@ -186,7 +170,7 @@ class _Resolution:
         (A74-18).
         """
         clusters: dict[str, ClusterResult] = {}
-        for name in self._find_routed(config.virtual_host):
+        for name in config.routed or routed_clusters(config.virtual_host):
             found = self._resolve_cluster(name)
             clusters[name] = found if isinstance(found, tuple) else config.clusters[name]
         self._add_subscribed(clusters)
@@ -426,10 +410,6 @@ class _Resolution:
 
     def _config_error(self, context: str, text: str) -> ConfigError:
         return ConfigError(context, self._status(context, text))
-
-    def _too_many_clusters(self, route_config: str, count: int) -> ConfigError:
-        text = f"has a virtual host that names {count} clusters, wanted at most {ROUTED_MAX}"
-        return self._config_error(name_route_config(route_config), text)
 
     def _aggregate_error(self, name: str, text: str) -> ClusterError:
         return ClusterError(self._status(name_cluster(name), f"aggregate {text}"))

@@ -1,4 +1,4 @@
-"""Virtual host of an authority: the one with the best matching domain.
+"""Virtual host of an authority: the one with the best matching domain. Clusters of its routes.
 
 Specs: A28-01. An exact domain is better than a suffix (`*.example`), that is better than a prefix
 (`example.*`), that is better than `*`; in one class the longest pattern wins, then the first.
@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from proxyless.xds.resources import ClusterChoice, RouteAction, WeightedChoice
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from proxyless.xds.resources import VirtualHost
+
+# Clusters that the routes of one virtual host name.
+ROUTED_MAX: Final = 4_096
+# Matchers of the paths and headers of its routes; a path that is an expression counts twice.
+MATCHERS_MAX: Final = 8_192
 
 # Classes of patterns, the best one last, and their names.
 _UNIVERSAL, _PREFIX, _SUFFIX, _EXACT = range(4)
@@ -22,11 +29,14 @@ _NO_MATCH: Final = (-1, 0)
 
 def find_virtual_host(hosts: Sequence[VirtualHost], authority: str) -> VirtualHost | None:
     """The best match for this authority, or None. Not case-sensitive."""
-    authority = authority.lower()
+    ranks = _rank_patterns(authority.lower())
     best, best_rank = None, _NO_MATCH
     for host in hosts:
+        # There may be half a million domains: few are handled in Python.
+        if ranks.keys().isdisjoint(map(str.lower, host.domains)):
+            continue
         for domain in host.domains:
-            rank = _rank(domain.lower(), authority)
+            rank = ranks.get(domain.lower(), _NO_MATCH)
             if rank > best_rank:
                 best, best_rank = host, rank
     return best
@@ -34,22 +44,46 @@ def find_virtual_host(hosts: Sequence[VirtualHost], authority: str) -> VirtualHo
 
 def best_domain(host: VirtualHost, authority: str) -> tuple[str, str] | None:
     """The host's best matching domain, and its class; None if none matches."""
-    authority = authority.lower()
-    ranked = [(_rank(domain.lower(), authority), domain) for domain in host.domains]
+    ranks = _rank_patterns(authority.lower())
+    ranked = [(ranks.get(domain.lower(), _NO_MATCH), domain) for domain in host.domains]
     rank, domain = max(ranked, key=lambda each: each[0], default=(_NO_MATCH, ""))
     return None if rank == _NO_MATCH else (domain, PATTERN_CLASSES[rank[0]])
 
 
-def _rank(domain: str, authority: str) -> tuple[int, int]:
-    """The class and length of a pattern that matches; greater is better."""
-    if domain == authority:
-        return (_EXACT, len(domain))
-    if domain == "*":
-        return (_UNIVERSAL, 1)
+def _rank_patterns(authority: str) -> dict[str, tuple[int, int]]:
+    """The patterns that match, each with its class and length; greater is better."""
+    size = len(authority)
     # The star matches at least one character.
-    if len(domain) <= len(authority):
-        if domain.startswith("*") and authority.endswith(domain[1:]):
-            return (_SUFFIX, len(domain))
-        if domain.endswith("*") and authority.startswith(domain[:-1]):
-            return (_PREFIX, len(domain))
-    return _NO_MATCH
+    ranks = {authority[:at] + "*": (_PREFIX, at + 1) for at in range(1, size)}
+    ranks |= {"*" + authority[at:]: (_SUFFIX, size - at + 1) for at in range(1, size)}
+    return ranks | {"*": (_UNIVERSAL, 1), authority: (_EXACT, size)}
+
+
+def limited_clusters(host: VirtualHost) -> dict[str, None] | str:
+    """As `routed_clusters`; an error text if the virtual host is beyond a limit."""
+    routes = host.routes
+    count = len(routes)
+    if count <= MATCHERS_MAX:
+        count += sum(len(each.headers) + (each.path.kind == "regex") for each in routes)
+    if count > MATCHERS_MAX:
+        return f"has a virtual host with {count} matchers, wanted at most {MATCHERS_MAX}"
+    clusters = routed_clusters(host)
+    if (count := len(clusters)) > ROUTED_MAX:
+        return f"has a virtual host that names {count} clusters, wanted at most {ROUTED_MAX}"
+    return clusters
+
+
+def routed_clusters(host: VirtualHost) -> dict[str, None]:
+    """The clusters that a virtual host's routes name, in order (A74-09)."""
+    return dict.fromkeys(name for route in host.routes for name in _clusters_of(route.action))
+
+
+def _clusters_of(action: object) -> Iterator[str]:
+    if not isinstance(action, RouteAction):
+        return
+    choice = action.choice
+    if isinstance(choice, ClusterChoice):
+        yield choice.cluster
+    elif isinstance(choice, WeightedChoice):
+        for entry in choice.clusters:
+            yield entry.name

@@ -18,9 +18,8 @@ HTTP_FILTERS_MAX: Final = 1_000
 FILTER_OVERRIDES_MAX: Final = 1_000
 
 VIRTUAL_HOSTS_MAX: Final = 100_000
-# Per virtual host.
-DOMAINS_MAX: Final = 100_000
 # For all virtual hosts together.
+DOMAINS_MAX: Final = 100_000
 ROUTES_MAX: Final = 100_000
 CLUSTER_SPECIFIER_PLUGINS_MAX: Final = 10_000
 

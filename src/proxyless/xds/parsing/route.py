@@ -174,6 +174,7 @@ class _RouteConfigurationParser:
         self._plugins: dict[str, ClusterSpecifierPlugin | None] = {}
         self._plugins_used: Final[set[str]] = set()
         self._routes_left = ROUTES_MAX
+        self._domains_left = DOMAINS_MAX
 
     def parse(self, message: Proto) -> Steps[RouteConfiguration]:
         errors = self._errors
@@ -203,7 +204,9 @@ class _RouteConfigurationParser:
         errors = self._errors
         errors.work += _VIRTUAL_HOST_WORK
         with errors.field("domains"):
-            yield from _check_domains(host.domains, errors)
+            if check_count(host.domains, self._domains_left, errors):
+                self._domains_left -= len(host.domains)
+                yield from _check_domains(host.domains, errors)
         retry = self._parse_retry(host)
         return VirtualHost(
             name=host.name,
@@ -425,8 +428,6 @@ def _names_plugin(route: Route) -> bool:
 def _check_domains(domains: Sequence[str], errors: ValidationErrors) -> Steps[None]:
     if not domains:
         errors.add("is empty, wanted at least one domain")
-    if not check_count(domains, DOMAINS_MAX, errors):
-        return
     for index, domain in enumerate(domains):
         if not index % _DOMAINS_PER_STEP:
             if index:

@@ -157,20 +157,27 @@ class TableRoute:
 
 
 class RouteTable:
-    """The routes of one virtual host, found by path and headers."""
+    """The routes of one virtual host, found by path and headers.
+
+    Matchers are compiled when the first path needs them: a virtual host may have thousands.
+    """
 
     def __init__(self, host: VirtualHost, random: Random) -> None:
         self._random = random
-        self._routes: Final = tuple(map(_table_route, range(len(host.routes)), host.routes))
-        # Routes with an exact path, by that path; and all others, with their path matchers.
-        self._exact: dict[str, list[TableRoute]] = {}
-        self._others: list[tuple[TableRoute, Callable[[str], bool]]] = []
-        for entry in self._routes:
-            path = entry.route.path
+        self._routes: Final = host.routes
+        # Indexes of routes with an exact path, by that path; and of all others.
+        self._exact: dict[str, list[int]] = {}
+        self._others: list[int] = []
+        for index, route in enumerate(host.routes):
+            path = route.path
             if path.kind == "path" and path.case_sensitive:
-                self._exact.setdefault(path.value, []).append(entry)
+                self._exact.setdefault(path.value, []).append(index)
             else:
-                self._others.append((entry, compile_path(path)))
+                self._others.append(index)
+        # The path matchers of those others, when they are compiled.
+        self._path_tests: list[Callable[[str], bool]] = []
+        # The routes that match a path so far, by index.
+        self._entries: dict[int, TableRoute] = {}
         self._by_path: dict[str, TableRoute | _Candidates] = {}
         # By the indexes of the routes: paths that match the same routes share them.
         self._candidates: dict[tuple[int, ...], _Candidates] = {}
@@ -178,7 +185,7 @@ class RouteTable:
 
     @property
     def routes(self) -> Sequence[TableRoute]:
-        return self._routes
+        return tuple(map(self._entry, range(len(self._routes))))
 
     def find(self, path: str, metadata: Metadata) -> TableRoute | None:
         """The first route that matches the RPC."""
@@ -213,14 +220,24 @@ class RouteTable:
 
     def _match_path(self, path: str) -> list[TableRoute]:
         """The routes whose path matches, in order, up to the first unconditional one."""
-        exact = self._exact.get(path, ())
-        others = (entry for entry, test in self._others if test(path))
+        if len(self._path_tests) != len(self._others):
+            self._path_tests = [compile_path(self._routes[index].path) for index in self._others]
+        others = (
+            index for index, test in zip(self._others, self._path_tests, strict=True) if test(path)
+        )
         found = []
-        for entry in merge(exact, others, key=attrgetter("index")):
+        for index in merge(self._exact.get(path, ()), others):
+            entry = self._entry(index)
             found.append(entry)
             if entry.is_unconditional:
                 break
         return found
+
+    def _entry(self, index: int) -> TableRoute:
+        entry = self._entries.get(index)
+        if entry is None:
+            entry = self._entries[index] = _table_route(index, self._routes[index])
+        return entry
 
 
 class _Candidates:

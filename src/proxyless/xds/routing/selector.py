@@ -19,7 +19,7 @@ from proxyless.base import EMPTY_ATTRIBUTES, Attributes, Status
 from proxyless.base.frozen import frozen, mutable
 from proxyless.channel.config_selector import CallConfig
 from proxyless.lb import REQUEST_HASH
-from proxyless.xds.config.dependencies import routed_clusters
+from proxyless.xds.config.virtual_hosts import routed_clusters
 from proxyless.xds.filters.attributes import AUTO_HOST_REWRITE, CLUSTER, MIRROR_PREFIX
 from proxyless.xds.filters.rpc_filter import FilterOrigin, FilterStack, RoutedRpc
 from proxyless.xds.resources import (

@@ -142,6 +142,14 @@ def test_errors_in_equal_parts_are_reported_for_each_route() -> None:
     assert "routes[1].match.headers[0].safe_regex_match.regex" in error
 
 
+def test_domains_of_all_virtual_hosts_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route_module, "DOMAINS_MAX", 1)
+    message = routes(route())
+    message.virtual_hosts.add(domains=["b"])
+    error = decode_routes(message).error
+    assert "field:virtual_hosts[1].domains error:has 1 elements, wanted at most 0" in error
+
+
 @pytest.mark.parametrize(
     ("limit", "error"),
     [
