@@ -39,8 +39,8 @@ from proxyless.xds.lb.cds import policy as cds
 from proxyless.xds.parsing import limits
 from proxyless.xds.resources import HeaderMatcher, PathMatcher
 from proxyless.xds.resources.matcher import StringMatcher
-from tests.hostile.test_wire_costs import count_calls
 from tests.hostile.watchdog import loop_watchdog
+from tests.worlds.call_counts import count_calls
 from tests.worlds.channels import CallObserver
 from tests.worlds.loop_meshes import LoopMesh
 from tests.worlds.meshes import PATH, MeshWorld
@@ -512,8 +512,9 @@ IS_ABSENT = HeaderMatcher("absent", StringMatcher("prefix", "x"))
 async def test_virtual_host_at_the_limit_of_matchers_has_no_long_turn(
     changes: dict[str, Any],
 ) -> None:
-    count = virtual_hosts.MATCHERS_MAX // 2 - 1
-    routes = [replace(route("c"), **changes) for _ in range(count)]
+    entry = replace(route("c"), **changes)
+    of_one = virtual_hosts.REGEX_MATCHERS if entry.path is EXPRESSION else 1 + len(entry.headers)
+    routes = [entry] * ((virtual_hosts.MATCHERS_MAX - 1) // of_one)
     resources = [listener(), cluster("c", lb_config=WRR_LOCALITY), endpoints("c", "10.0.0.1:80")]
     mesh = LoopMesh()
     await mesh.fail_rpc(*resources, route_config("c"))
@@ -528,6 +529,7 @@ def test_virtual_host_with_too_many_matchers_is_an_error(
     monkeypatch: pytest.MonkeyPatch, path: PathMatcher
 ) -> None:
     monkeypatch.setattr(virtual_hosts, "MATCHERS_MAX", 5)
+    monkeypatch.setattr(virtual_hosts, "REGEX_MATCHERS", 2)
     entry = replace(route("c"), path=path, headers=() if path is EXPRESSION else (IS_ABSENT,))
     mesh = SlicedMesh()
     mesh.start(

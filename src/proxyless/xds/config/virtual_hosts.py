@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from proxyless.xds.resources import ClusterChoice, RouteAction, WeightedChoice
+from proxyless.xds.resources import ClusterChoice, RouteAction, StringMatcher, WeightedChoice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from proxyless.xds.resources import VirtualHost
+    from proxyless.xds.resources import Route, VirtualHost
 
 # Clusters that the routes of one virtual host name.
 ROUTED_MAX: Final = 4_096
-# Matchers of the paths and headers of its routes; a path that is an expression counts twice.
-MATCHERS_MAX: Final = 8_192
+# Matchers of the paths and headers of its routes; a regex counts as several.
+MATCHERS_MAX: Final = 20_480
+REGEX_MATCHERS: Final = 5
 
 # Classes of patterns, the best one last, and their names.
 _UNIVERSAL, _PREFIX, _SUFFIX, _EXACT = range(4)
@@ -61,16 +62,23 @@ def _rank_patterns(authority: str) -> dict[str, tuple[int, int]]:
 
 def limited_clusters(host: VirtualHost) -> dict[str, None] | str:
     """As `routed_clusters`; an error text if the virtual host is beyond a limit."""
-    routes = host.routes
-    count = len(routes)
+    count = len(host.routes)
     if count <= MATCHERS_MAX:
-        count += sum(len(each.headers) + (each.path.kind == "regex") for each in routes)
+        count = sum(map(_count_matchers, host.routes))
     if count > MATCHERS_MAX:
         return f"has a virtual host with {count} matchers, wanted at most {MATCHERS_MAX}"
     clusters = routed_clusters(host)
     if (count := len(clusters)) > ROUTED_MAX:
         return f"has a virtual host that names {count} clusters, wanted at most {ROUTED_MAX}"
     return clusters
+
+
+def _count_matchers(route: Route) -> int:
+    count = REGEX_MATCHERS if route.path.kind == "regex" else 1
+    for header in route.headers:
+        is_regex = isinstance(header.match, StringMatcher) and header.match.kind == "regex"
+        count += REGEX_MATCHERS if is_regex else 1
+    return count
 
 
 def routed_clusters(host: VirtualHost) -> dict[str, None]:
