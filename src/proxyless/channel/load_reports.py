@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from proxyless.transport import ClientTransport
     from proxyless.wire import ClientStream, ResponseBlock, StreamEnd
 
+# As much as the trailers of an RPC may have; a report of 4 MB takes 0.2 s to parse.
+REPORT_BYTES_MAX: Final = 16 * 1024
+
 _CANCELLED: Final = Status(StatusCode.CANCELLED, "load reports were cancelled")
 
 
@@ -55,6 +58,9 @@ class LoadReports:
         self._backoff_timer = IDLE_TIMER
         self._backoff = Backoff()
         self._is_unimplemented = False
+        # Pending if a report was delivered in this turn; and the last one that was received since.
+        self._next_soon = Soon(tools.clock, self._deliver_last)
+        self._last_data: bytes | None = None
 
     def subscribe(self, interval_s: float, listener: LoadListener) -> Cancel:
         """Call the listener with each report until the returned callable is called."""
@@ -105,6 +111,8 @@ class LoadReports:
     def _stop(self) -> None:
         self._start_soon.cancel()
         self._backoff_timer.cancel()
+        self._next_soon.cancel()
+        self._last_data = None
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.cancel()
@@ -114,9 +122,25 @@ class LoadReports:
     def on_data(self, stream: _ReportStream, data: bytes) -> None:
         if stream is not self._stream:
             return
-        report = parse_load_report(data)
+        # One report in a turn: a backend may send thousands. The last one counts.
+        if self._next_soon.pending:
+            self._last_data = data
+        else:
+            self._next_soon.request()
+            self._deliver(data)
+
+    def _deliver_last(self) -> None:
+        data, self._last_data = self._last_data, None
+        if data is not None:
+            self._next_soon.request()
+            self._deliver(data)
+
+    def _deliver(self, data: bytes) -> None:
+        report = parse_load_report(data) if len(data) <= REPORT_BYTES_MAX else None
         if report is None:
-            LOGGER.warning("load report of %s cannot be read", self._address)
+            if self._stream is not None and not self._stream.is_unreadable:
+                self._stream.is_unreadable = True
+                LOGGER.warning("load report of %s cannot be read", self._address)
             return
         # "When the client receives a message … the backoff state is reset" - A51
         self._backoff.reset()
@@ -166,12 +190,14 @@ class _Subscription:
 class _ReportStream:
     """One call of `StreamCoreMetrics`. Its methods `on_*` are called by the wire."""
 
-    __slots__ = ("_owner", "_stream", "has_reported", "interval_s")
+    __slots__ = ("_owner", "_stream", "has_reported", "interval_s", "is_unreadable")
 
     def __init__(self, owner: LoadReports, interval_s: float) -> None:
         self._owner: Final = owner
         self.interval_s: Final = interval_s
         self.has_reported = False
+        # A report could not be read; this is logged once.
+        self.is_unreadable = False
         self._stream: ClientStream | None = None
 
     def open(self, transport: ClientTransport, head: bytes) -> None:

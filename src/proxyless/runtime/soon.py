@@ -29,6 +29,11 @@ class Soon:
     def cancel(self) -> None:
         self._timer.cancel()
 
+    @property
+    def pending(self) -> bool:
+        """Whether the action will run."""
+        return self._timer.pending
+
 
 class SoonQueue(Soon, Generic[T]):
     """Distinct items for an action that runs in the next turn, in the order of `add`.

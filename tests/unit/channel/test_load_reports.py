@@ -14,7 +14,7 @@ from proxyless.base import (
     Trace,
     hits,
 )
-from proxyless.channel.load_reports import LoadReports
+from proxyless.channel.load_reports import REPORT_BYTES_MAX, LoadReports
 from proxyless.channel.subchannel_options import SubchannelOptions
 from proxyless.lb import LoadReport
 from proxyless.protos import message_class
@@ -377,7 +377,38 @@ def test_report_that_cannot_be_parsed_is_ignored(
     connection = world.connect()
     world.reports.subscribe(10, world.on_report)
     world.settle()
-    connection.stream.listener.on_message(b"\xff\xff")
+    for data in (b"\xff\xff", bytes(REPORT_BYTES_MAX + 1)):
+        connection.stream.listener.on_message(data)
+        world.settle()
     connection.stream.send_report(3)
     assert world.received == [3]
-    assert "load report of 10.0.0.1:80 cannot be read" in caplog.text
+    # Once for a stream.
+    assert caplog.text.count("load report of 10.0.0.1:80 cannot be read") == 1
+
+
+def test_one_report_is_delivered_in_a_turn_when_there_are_many(world: LoadReportsWorld) -> None:
+    connection = world.connect()
+    world.reports.subscribe(10, world.on_report)
+    world.settle()
+    for number in range(1, 1001):
+        connection.stream.send_report(number)
+    assert world.received == [1]
+    world.settle()
+    assert world.received == [1, 1000]
+    connection.stream.send_report(1001)
+    world.settle()
+    assert world.received == [1, 1000, 1001]
+
+
+def test_last_report_of_a_turn_is_delivered_when_the_stream_has_ended(
+    world: LoadReportsWorld,
+) -> None:
+    connection = world.connect()
+    world.reports.subscribe(10, world.on_report)
+    world.settle()
+    stream = connection.stream
+    stream.send_report(1)
+    stream.send_report(2)
+    stream.end()
+    world.settle()
+    assert world.received == [1, 2]
