@@ -21,7 +21,7 @@ import grpc
 import pytest
 
 import proxyless.cli
-from proxyless.base import Trace, one_line, quote
+from proxyless.base import Trace, ValidationErrors, one_line, quote
 from proxyless.base.texts import TEXT_LENGTH_MAX, escape_json
 from proxyless.cli import explain_process, main, status
 from proxyless.cli.admin_client import live_message
@@ -47,6 +47,7 @@ from proxyless.controlplane.ads import (
     TYPE_URL_LENGTH_MAX,
     TYPES_MAX,
 )
+from proxyless.lb import PolicyRegistry, parse_policy_list
 from proxyless.observe.csds import RESPONSE
 from proxyless.protos import Proto, message_class
 from tests.mesh_files import write_resources
@@ -94,6 +95,16 @@ def test_no_control_character_passes(character: str) -> None:
         escaped = escape_json(document)
         assert "".join(escaped.split("\n")).isprintable()
         assert json.loads(escaped) == {text: [text]}
+
+
+@pytest.mark.parametrize("character", [*CONTROLS, "\ud800", "\U000e0001"], ids=ascii)
+def test_no_control_character_is_in_the_errors_of_an_input(character: str) -> None:
+    errors = ValidationErrors()
+    parse_policy_list([{f"policy{character}": {}}], errors, PolicyRegistry([]))
+    with errors.field(character), errors.key(character):
+        errors.add(character * 1_000)
+    assert errors.count == 2
+    assert str(errors).isprintable()
 
 
 # Commands

@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
+from proxyless.base.texts import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
@@ -144,4 +146,6 @@ def _render_entry(path: str, texts: list[str]) -> str:
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) <= TEXT_LENGTH_MAX else f"{text[: TEXT_LENGTH_MAX - 3]}..."
+    """The text on one line, without control characters: some of it may be the peer's."""
+    shown = text if len(text) <= TEXT_LENGTH_MAX else f"{text[: TEXT_LENGTH_MAX - 3]}..."
+    return one_line(shown, TEXT_LENGTH_MAX)
