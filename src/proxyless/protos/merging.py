@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 PART_BYTES_MAX: Final = 16 * 1024
 # Bytes of a map's entry, which cannot be split. Most are extensions, which protobuf copies.
 MAP_ENTRY_BYTES_MAX: Final = 256 * 1024
+# Bytes of a text, such as the nonce and the version of a response: they are sent back, and shown.
+TEXT_BYTES_MAX: Final = 256 * 1024
 # Fields of the large messages: elements of lists, above all.
 FIELDS_MAX: Final = 500_000
 
@@ -108,17 +110,21 @@ class _Merger:
 def _find_message_field(message: Proto, number: int, size: int) -> FieldDescriptor | None:
     """The field with this number if it is a message, and so can be split."""
     field: FieldDescriptor | None = message.DESCRIPTOR.fields_by_number.get(number)
-    if field is None or field.message_type is None:
-        # A text, bytes, numbers, or an unknown field: protobuf copies it.
+    if field is None:
         return None
-    if field.message_type.GetOptions().map_entry:
-        if size > MAP_ENTRY_BYTES_MAX:
-            raise TooLargeError(
-                f"has {size} bytes in one value of {field.name}, wanted at most "
-                f"{MAP_ENTRY_BYTES_MAX}"
-            )
+    if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+        return field
+    # Anything else is copied by protobuf, in one call.
+    if field.message_type is not None:
+        size_max = MAP_ENTRY_BYTES_MAX
+    elif field.type == field.TYPE_STRING:
+        size_max = TEXT_BYTES_MAX
+    else:
         return None
-    return field
+    if size > size_max:
+        found = f"has {size} bytes in one value of {field.name}"
+        raise TooLargeError(f"{found}, wanted at most {size_max}")
+    return None
 
 
 def _add_child(message: Proto, field: FieldDescriptor) -> Proto:

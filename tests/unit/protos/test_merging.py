@@ -123,3 +123,13 @@ def test_map_with_too_large_a_value_is_an_error(monkeypatch: pytest.MonkeyPatch)
     text = r"has 2\d\d bytes in one value of typed_per_filter_config, wanted at most 200"
     with pytest.raises(TooLargeError, match=text):
         merge(message.SerializeToString())
+
+
+def test_too_large_a_text_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "TEXT_BYTES_MAX", 200)
+    message = routes(1)
+    message.virtual_hosts[0].name = "x" * 200
+    assert merge(message.SerializeToString())[0] == message
+    message.virtual_hosts[0].name = "x" * 201
+    with pytest.raises(TooLargeError, match="has 201 bytes in one value of name, wanted at most"):
+        merge(message.SerializeToString())
