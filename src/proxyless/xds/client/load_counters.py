@@ -8,6 +8,7 @@ the counts, except for RPCs in progress.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from proxyless.xds.client.lrs_codec import ClusterStats, LocalityStats, MetricStats
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
 
 # Limits, because localities and drop categories come from a control plane, and names of metrics
 # from backends.
-LOCALITIES_MAX: Final = 10_000
+LOCALITIES_MAX: Final = 3_000
 CATEGORIES_MAX: Final = 1_000
+# Of one locality; of all localities in a report of a cluster, which is made in one turn.
 NAMED_METRICS_MAX: Final = 1_000
+REPORTED_METRICS_MAX: Final = 5_000
 
 # Region, zone, sub-zone.
 LocalityKey = tuple[str, str, str]
@@ -73,8 +76,8 @@ class LocalityLoad:
     def is_idle(self) -> bool:
         return not (self.issued or self.succeeded or self.errors or self.in_progress)
 
-    def take(self, locality: LocalityKey) -> LocalityStats:
-        """Return the counts and reset them."""
+    def take(self, locality: LocalityKey, metrics_max: int = NAMED_METRICS_MAX) -> LocalityStats:
+        """Return the counts, with so many named metrics at most, and reset them."""
         stats = LocalityStats(
             *locality,
             self.issued,
@@ -82,7 +85,7 @@ class LocalityLoad:
             self.errors,
             self.in_progress,
             _metric_stats(self._utilization),
-            _metric_stats(self._named_metrics),
+            _metric_stats(self._named_metrics, metrics_max),
         )
         self.issued = self.succeeded = self.errors = 0
         self._utilization.clear()
@@ -90,8 +93,8 @@ class LocalityLoad:
         return stats
 
 
-def _metric_stats(sums: MetricSums) -> tuple[MetricStats, ...]:
-    return tuple(MetricStats(name, *each) for name, each in sums.items())
+def _metric_stats(sums: MetricSums, count_max: int | None = None) -> tuple[MetricStats, ...]:
+    return tuple(MetricStats(name, *each) for name, each in islice(sums.items(), count_max))
 
 
 class ClusterLoad:
@@ -140,13 +143,17 @@ class ClusterLoad:
     def take(self, now_s: float) -> ClusterStats | None:
         """Return the counts and reset them; None if nothing was counted."""
         interval_s, self._taken_s = now_s - self._taken_s, now_s
-        localities = tuple(
-            load.take(key) for key, load in self._localities.items() if not load.is_idle
-        )
+        localities: list[LocalityStats] = []
+        metrics_left = REPORTED_METRICS_MAX
+        for key, load in self._localities.items():
+            if not load.is_idle:
+                stats = load.take(key, metrics_left)
+                metrics_left -= len(stats.named_metrics)
+                localities.append(stats)
         dropped, self._dropped = tuple(self._dropped.items()), {}
         dropped_total, self._dropped_total = self._dropped_total, 0
         if not localities and not dropped_total:
             return None
         return ClusterStats(
-            self.cluster, self.eds_service, localities, dropped_total, dropped, interval_s
+            self.cluster, self.eds_service, tuple(localities), dropped_total, dropped, interval_s
         )

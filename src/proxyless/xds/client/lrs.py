@@ -30,6 +30,8 @@ INTERVAL_MIN_S: Final = 1.0
 INTERVAL_MAX_S: Final = 24 * 3600.0
 # Unused counters that are kept: clusters may come and go while no report can be sent.
 UNUSED_MAX: Final = 1_000
+# What a report takes in one turn of the loop: about 10 ms. One cluster may have more.
+CLUSTERS_AND_LOCALITIES_PER_TURN: Final = 500
 
 
 class LoadReporting:
@@ -86,6 +88,8 @@ class LoadReporter:
         # The server's last response on this stream.
         self._requested: lrs_codec.LoadStatsResponse | None = None
         self._timer: Timer = IDLE_TIMER
+        # Keys of the loads that the report under way has not taken, in reverse order.
+        self._unreported: list[tuple[str, str]] = []
         # Last logged error; empty after a response.
         self._error = ""
 
@@ -156,19 +160,35 @@ class LoadReporter:
         self._timer = self._tools.clock.call_later(interval_s, self._report)
 
     def _report(self) -> None:
-        assert self._requested is not None, "reports start with the first response"
         # To a server that does not read, one report is sent later instead of many now.
         if self.stream.is_writable:
+            self._unreported = list(reversed(self._loads))
+        self._report_some()
+
+    def _report_some(self) -> None:
+        """Report some clusters; the others in the next turns, each with a message of its own."""
+        assert self._requested is not None, "reports start with the first response"
+        if self.stream.is_writable:
             self.stream.send(lrs_codec.encode_load_report(self._take(self._requested)))
-        self._start_timer(self._requested)
+        if self._unreported and self.stream.is_writable:
+            self._timer = self._tools.clock.call_later(0, self._report_some)
+        else:
+            self._start_timer(self._requested)
 
     def _take(self, requested: lrs_codec.LoadStatsResponse) -> list[lrs_codec.ClusterStats]:
         now_s = self._tools.clock.now_s()
         taken: list[lrs_codec.ClusterStats] = []
-        for key, load in list(self._loads.items()):
+        left = CLUSTERS_AND_LOCALITIES_PER_TURN
+        while self._unreported and left > 0:
+            key = self._unreported.pop()
+            load = self._loads.get(key)
+            if load is None:
+                continue
+            left -= 1
             if not load.users:
                 del self._loads[key]
             is_requested = requested.clusters is None or load.cluster in requested.clusters
             if is_requested and (stats := load.take(now_s)) is not None:
                 taken.append(stats)
+                left -= len(stats.localities)
         return taken

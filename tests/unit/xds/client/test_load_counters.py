@@ -7,6 +7,7 @@ import pytest
 from proxyless.xds.client.load_counters import (
     CATEGORIES_MAX,
     NAMED_METRICS_MAX,
+    REPORTED_METRICS_MAX,
     ClusterLoad,
     LocalityLoad,
 )
@@ -126,3 +127,16 @@ def test_metrics_are_in_the_stats_of_the_cluster() -> None:
     assert stats is not None
     assert stats.localities[0].named_metrics == (MetricStats("key", 1, 1.0),)
     assert load.take(2.0) is None
+
+
+def test_metrics_of_all_localities_are_bounded_in_a_report() -> None:
+    load = new_load()
+    for zone in range(2 * REPORTED_METRICS_MAX // NAMED_METRICS_MAX):
+        locality = load.locality(("r", str(zone), ""))
+        locality.on_start()
+        for number in range(NAMED_METRICS_MAX):
+            locality.add_named_metric(f"key{number}", 1.0)
+    stats = load.take(101.0)
+    assert stats is not None
+    assert sum(len(each.named_metrics) for each in stats.localities) == REPORTED_METRICS_MAX
+    assert len(stats.localities) == 2 * REPORTED_METRICS_MAX // NAMED_METRICS_MAX

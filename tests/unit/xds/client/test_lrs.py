@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from proxyless.base import Status, StatusCode
-from proxyless.xds.client.lrs import UNUSED_MAX
+from proxyless.xds.client.lrs import CLUSTERS_AND_LOCALITIES_PER_TURN, UNUSED_MAX
 from tests.worlds.xds_clients import LoadStatsResponse, XdsClientWorld, server_config
 
 
@@ -63,6 +63,25 @@ def test_load_report_is_sent_later_when_the_server_does_not_read() -> None:
     world.clock.advance(1)
     (report,) = lrs.take_requests()
     assert report.cluster_stats[0].total_dropped_requests == 100
+    world.close()
+
+
+def test_clusters_are_reported_in_slices_when_they_are_many() -> None:
+    world = XdsClientWorld()
+    names = [f"c{number:04}" for number in range(3 * CLUSTERS_AND_LOCALITIES_PER_TURN)]
+    loads = [world.client.load_stats(server_config(), name, "") for name in names]
+    request_reports(world, 10)
+    lrs = world.server().lrs
+    for _ in range(2):
+        for load in loads:
+            load.drop(None)
+        lrs.take_requests()
+        world.clock.advance(10)
+        world.settle()
+        reports = lrs.take_requests()
+        assert len(reports) == 3
+        found = [each.cluster_name for report in reports for each in report.cluster_stats]
+        assert found == names
     world.close()
 
 
