@@ -20,11 +20,13 @@ from proxyless.wire.errors import ErrorCode, name_error_code, stream_closed
 from proxyless.wire.frames import (
     FLAG_END_HEADERS,
     FLAG_END_STREAM,
+    FRAME_HEADER_BYTES,
     HEADERS,
     PREFACE,
     STREAM_ID_MASK,
     WINDOW_MAX,
     pack_header,
+    unpack_header,
 )
 from proxyless.wire.headers import ResponseBlock, parse_response
 from proxyless.wire.hpack import HeaderDecoder, HeaderListTooLarge
@@ -36,11 +38,14 @@ from proxyless.wire.limits import (
     Limits,
 )
 from proxyless.wire.listeners import NO_OWNER, ConnectionListener
-from proxyless.wire.messages import PREFIX_BYTES, pack_data_and_prefix
+from proxyless.wire.messages import PREFIX_BYTES, pack_data_and_prefix, unpack_data_and_prefix
 from proxyless.wire.status import StreamEnd, end_of_reset
 from proxyless.wire.stream import NO_LISTENER, Stream, StreamListener
 from proxyless.wire.stream_states import HALF_CLOSED, IDLE, OPEN
 from proxyless.wire.turns import Turns
+
+_DATA_AND_PREFIX_BYTES: Final = FRAME_HEADER_BYTES + PREFIX_BYTES
+_TRAILERS_FLAGS: Final = FLAG_END_HEADERS | FLAG_END_STREAM
 
 _CANCELLED: Final = Status(StatusCode.CANCELLED, "cancelled by the client")
 _MID_MESSAGE: Final = Status(
@@ -95,6 +100,13 @@ class ClientConnection(Connection):
         super().__init__(listener, limits, now_s, turns)
         self._decoder = HeaderDecoder(parse_response, limits.header_list_bytes_max)
         self._cached_block = self._decoder.cached
+        # The largest DATA frame that is handled together with the head before it. Half of a
+        # stream's window is always left.
+        self._whole_bytes_max = min(
+            limits.frame_bytes_max,
+            limits.message_bytes_max + PREFIX_BYTES,
+            limits.stream_window_bytes >> 1,
+        )
         self._next_stream_id = 1
         # The first stream of which no frame has been sent.
         self._unsent_stream_id = 1
@@ -286,6 +298,53 @@ class ClientConnection(Connection):
             self.waiting, self.has_waiting = OrderedDict(), False
 
     # Responses
+
+    def _on_opening_block(self, stream_id: int, data: bytes, start: int, stop: int) -> int:
+        """Handle a response head and, if they follow at once, its only message and the trailers.
+
+        So a unary response in one piece is handled here. What is unusual is left to the methods
+        for single frames.
+        """
+        block, end = data[start:stop], len(data)
+        stream, head = self._calls.get(stream_id), self._cached_block(block)
+        if stream is None or head is None or head.refusal is not None or stream.receiving is OPEN:
+            self._on_header_block(stream_id, block, 0)
+            return stop
+        stream.encoding = head.encoding
+        stream.receiving = OPEN
+        stream.listener.on_head(head)
+        # The message: a DATA frame without flags, within the windows, that is not compressed.
+        start = stop + _DATA_AND_PREFIX_BYTES
+        if start > end or stream.assembler is not None or stream.is_held:
+            return stop
+        word, flags, data_id, is_compressed, length = unpack_data_and_prefix(data, stop)
+        message_stop, size = start + length, length + PREFIX_BYTES
+        window = self._recv_window - size
+        if (
+            word != size << 8
+            or data_id != stream_id
+            or message_stop > end
+            or size > self._whole_bytes_max
+            or window < self._recv_window_low
+            or flags
+            or is_compressed
+            or stream.receiving is not OPEN
+        ):
+            return stop
+        self._recv_window = window
+        stream.recv_window -= size
+        stream.listener.on_message(data[start:message_stop])
+        # The trailers.
+        start = message_stop + FRAME_HEADER_BYTES
+        if start > end or stream.receiving is not OPEN or stream.sending is not HALF_CLOSED:
+            return message_stop
+        word, flags, trailers_id = unpack_header(data, message_stop)
+        stop = start + (word >> 8)
+        is_end = word & 0xFF == HEADERS and flags == _TRAILERS_FLAGS and trailers_id == stream_id
+        if is_end and stop <= end and (trailers := self._cached_block(data[start:stop])):
+            self._end_stream(stream, trailers.end)
+            return stop
+        return message_stop
 
     def _on_header_block(self, stream_id: int, block: bytes, end_stream: int) -> None:
         stream = self._calls.get(stream_id)

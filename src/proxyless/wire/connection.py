@@ -6,7 +6,8 @@ header block means and when a stream is opened.
 Theory of operation. Bytes go in through `receive`, which calls listeners before it returns. Bytes
 to send collect in `outbound`, and the owner takes all of them once per turn of the loop. An
 ordinary answer (HEADERS, DATA, trailers) makes no object per frame: `_receive_frames`, `_on_data`
-and the role's `_on_header_block` handle it. All other frames go through the `_CONTROL` table.
+and the role's `_on_opening_block` and `_on_header_block` handle it. All other frames go through
+the `_CONTROL` table.
 Work that a peer can multiply is done in slices, one per turn of the loop (`Turns`): if `receive`
 has stopped before the last frame, `is_behind` is set, and the owner calls it with no bytes.
 
@@ -176,6 +177,14 @@ class Connection:
     def _on_header_block(self, stream_id: int, block: bytes, end_stream: int) -> None:
         raise NotImplementedError
 
+    def _on_opening_block(self, stream_id: int, data: bytes, start: int, stop: int) -> int:
+        """Handle a whole header block, data[start:stop], without END_STREAM.
+
+        Returns where the next frame begins: a role may handle up to two frames that follow.
+        """
+        self._on_header_block(stream_id, data[start:stop], 0)
+        return stop
+
     def _on_oversized_block(self, stream_id: int) -> None:
         """A header block was discarded because of its size."""
         raise NotImplementedError
@@ -211,8 +220,9 @@ class Connection:
             data = self._check_preface(data)
         at, end, turns = 0, len(data), self.outbound.turns
         frame_word_max = self.limits.frame_bytes_max << 8 | 0xFF
-        size_needed = FRAME_HEADER_BYTES
-        for _ in range(turns.frames_max):
+        size_needed, frames_left = FRAME_HEADER_BYTES, turns.frames_max
+        while frames_left > 0:
+            frames_left -= 1
             start = at + FRAME_HEADER_BYTES
             if start > end:
                 break
@@ -232,6 +242,9 @@ class Connection:
             elif kind == DATA:
                 self._on_data(flags, stream_id, data, start, stop)
                 continue
+            elif flags == FLAG_END_HEADERS:
+                at = self._on_opening_block(stream_id, data, start, stop)
+                frames_left -= 0 if at == stop else 2
             elif flags & HEADERS_FORM == FLAG_END_HEADERS:
                 self._on_header_block(stream_id, data[start:stop], flags & FLAG_END_STREAM)
             else:

@@ -23,7 +23,9 @@ unpack_prefix = _PREFIX.unpack_from
 # the size of a message.
 _CHUNKS_MAX: Final = 1024
 # The header of a DATA frame together with the prefix of its message.
-pack_data_and_prefix = Struct(">IBIBI").pack
+_DATA_AND_PREFIX: Final = Struct(">IBIBI")
+pack_data_and_prefix = _DATA_AND_PREFIX.pack
+unpack_data_and_prefix = _DATA_AND_PREFIX.unpack_from
 
 # zlib's `wbits`: 31 is the gzip format, 15 the zlib format ("deflate" in HTTP).
 _WINDOW_BITS: Final = {"gzip": 31, "deflate": 15}

@@ -6,9 +6,20 @@ from collections.abc import Callable
 import pytest
 
 from proxyless.base import OK, Metadata, Status, StatusCode
-from proxyless.wire import ENCODINGS, ErrorCode, Limits, RequestEncoder, compress
+from proxyless.wire import (
+    ENCODINGS,
+    ErrorCode,
+    Limits,
+    RemoteProtocolError,
+    RequestEncoder,
+    compress,
+)
 from proxyless.wire import frames as kinds
-from proxyless.wire.limits import INFORMATIONAL_BYTES_MAX, INFORMATIONAL_BYTES_MIN
+from proxyless.wire.limits import (
+    FRAMES_PER_TURN_MAX,
+    INFORMATIONAL_BYTES_MAX,
+    INFORMATIONAL_BYTES_MIN,
+)
 from tests.worlds.wire import (
     ENCODER,
     END_STREAM,
@@ -16,6 +27,7 @@ from tests.worlds.wire import (
     OK_TRAILERS,
     CallRecorder,
     HandlerRecorder,
+    ManualTurns,
     RawServer,
     WireWorld,
     answer,
@@ -353,6 +365,102 @@ def test_a_reset_ends_the_call(code: ErrorCode) -> None:
     assert call.end.status.details == f"stream reset by peer: {code.name}"
     assert call.end.is_unprocessed is (code is ErrorCode.REFUSED_STREAM)
     server.expect_no_output()
+
+
+# A response that is received in one piece: its frames are handled together
+
+_HEAD, _TRAILERS = headers(3, HEAD), headers(3, OK_TRAILERS, end=True)
+_LARGEST = kinds.FRAME_BYTES_DEFAULT - 5
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        pytest.param([_HEAD, data(3, prefixed(b"x")), _TRAILERS], id="one message"),
+        pytest.param([_HEAD, data(3, prefixed(b"")), _TRAILERS], id="empty message"),
+        pytest.param([_HEAD, data(3, prefixed(b"x" * _LARGEST)), _TRAILERS], id="large message"),
+        pytest.param([_HEAD, data(3, prefixed(b"x" * (_LARGEST + 1))), _TRAILERS], id="too large"),
+        pytest.param([_HEAD, *[data(3, prefixed(b"x"))] * 2, _TRAILERS], id="two messages"),
+        pytest.param([_HEAD, data(3, prefixed(b"x") * 2), _TRAILERS], id="two in one frame"),
+        pytest.param([_HEAD, data(3, prefixed(b"xy")[:-1]), _TRAILERS], id="partial message"),
+        pytest.param([_HEAD, data(3, prefixed(b"x"), padding=3), _TRAILERS], id="padded"),
+        pytest.param([_HEAD, data(3, prefixed(b"x", compressed=1)), _TRAILERS], id="compressed"),
+        pytest.param([_HEAD, data(3, prefixed(b"x"), end=True)], id="no trailers"),
+        pytest.param([_HEAD, data(3, prefixed(b"x"))], id="no trailers yet"),
+        pytest.param([_HEAD, _TRAILERS], id="no message"),
+        pytest.param([_HEAD, _HEAD, data(3, prefixed(b"x"))], id="two heads"),
+        pytest.param([_HEAD, data(5, prefixed(b"x")), _TRAILERS], id="data of another stream"),
+        pytest.param(
+            [_HEAD, data(3, prefixed(b"x")), headers(5, HEAD), _TRAILERS], id="two calls at once"
+        ),
+        pytest.param(
+            [_HEAD, data(3, prefixed(b"x")), headers(3, [("grpc-status", "7")], end=True)],
+            id="a new block",
+        ),
+        pytest.param([headers(1 << 31 | 3, HEAD), data(3, prefixed(b"x")), _TRAILERS], id="bit"),
+        pytest.param([headers(9, HEAD), data(3, prefixed(b"x")), _TRAILERS], id="unknown stream"),
+    ],
+)
+@pytest.mark.parametrize("hook", ["", "cancel at head", "cancel at message", "hold at head"])
+@pytest.mark.parametrize("is_half_closed", [True, False])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param(Limits(), id="default limits"),
+        pytest.param(Limits(frame_bytes_max=kinds.FRAME_BYTES_DEFAULT), id="small frames"),
+        pytest.param(Limits(message_bytes_max=4), id="small messages"),
+        pytest.param(Limits(stream_window_bytes=4), id="small window"),
+        pytest.param(Limits(stream_window_bytes=7), id="small window for one message"),
+    ],
+)
+def test_a_response_in_one_piece_has_the_effect_of_its_frames(
+    response: list[bytes], hook: str, is_half_closed: bool, limits: Limits
+) -> None:
+    def receive(pieces: list[bytes]) -> tuple[object, ...]:
+        server = RawServer(limits)
+        # Blocks are cached at their second use.
+        warm, call, other = server.call(b"0"), server.call(*[b"1"][:is_half_closed]), server.call()
+        server.send(answer(1))
+        warm.expect_end()
+        server.read_output()
+        action, _, kind = hook.partition(" at ")
+        if action == "cancel":
+            call.hooks[kind] = lambda _: call.stream.cancel()
+        elif action == "hold":
+            call.hooks[kind] = lambda _: call.stream.hold()
+        error = None
+        for piece in pieces:
+            try:
+                server.send(piece)
+            except RemoteProtocolError as raised:
+                error = str(raised)
+        return call.events, other.events, server.read_output(), error, list(server.core.streams)
+
+    assert receive([b"".join(response)]) == receive(response)
+
+
+def test_responses_in_one_piece_use_up_the_window_of_the_connection() -> None:
+    server = RawServer(Limits(connection_window_bytes=kinds.WINDOW_DEFAULT))
+    warm, *calls = server.opened(5)
+    server.send(answer(1, b"x"))
+    warm.expect_end()
+    for call in calls:
+        server.send(answer(call.stream.id, b"x" * 20_000))
+        call.expect_end()
+    # One for the connection when more than half is used up, none for streams.
+    assert [stream_id for stream_id, _ in server.read_output().updates()] == [0, 0]
+
+
+def test_each_frame_of_a_response_in_one_piece_counts_for_the_turn() -> None:
+    turns = ManualTurns()
+    server = RawServer(turns=turns)
+    in_one_turn = FRAMES_PER_TURN_MAX // 3 + 1
+    warm, *calls = [server.call(b"x") for _ in range(in_one_turn + 2)]
+    server.send(answer(1, b"x"))
+    warm.expect_end()
+    server.send(b"".join(answer(call.stream.id, b"x") for call in calls))
+    assert server.core.is_behind
+    assert [call.end is not None for call in calls].index(False) == in_one_turn
 
 
 # Cancelling
