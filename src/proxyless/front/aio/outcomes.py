@@ -44,20 +44,36 @@ TURNS_TO_FAIL: Final = 4
 class Outcome:
     """The result of one RPC. Observes its `Call`."""
 
+    # Calls have other attributes, too, but those of every RPC are found without a dictionary.
+    __slots__ = (
+        "_done_callbacks",
+        "_end_waiters",
+        "_waiters",
+        "core",
+        "deserializer",
+        "end",
+        "head",
+        "is_starting",
+        "loop",
+        "response",
+        "stop_sending",
+    )
+
     # Set before the RPC starts.
     core: Call
-    # Set to False when the stub is about to return. An end that comes before is delivered in a
-    # later turn of the loop: a done callback may start another RPC, which fails again.
-    is_starting = True
-    # Stops the task that sends requests, if there is one.
-    stop_sending: Callable[[], None] | None = None
 
     def __init__(self, loop: asyncio.AbstractEventLoop, deserializer: Deserializer) -> None:
         # Fixed at construction.
         self.loop = loop
         self.deserializer = deserializer
-        # From the `Call`.
+        # Set to False when the stub is about to return. An end that comes before is delivered in a
+        # later turn of the loop: a done callback may start another RPC, which fails again.
+        self.is_starting = True
+        # Stops the task that sends requests, if there is one.
+        self.stop_sending: Callable[[], None] | None = None
+        # From the `Call`. An RPC with one response keeps its bytes here until the end.
         self.head: Metadata | None = None
+        self.response: Any = None
         self.end: StreamEnd | None = None
         self._done_callbacks: tuple[Callable[[], None], ...] = ()
         # Futures for the end, and for the next change.
@@ -100,7 +116,8 @@ class Outcome:
             self.loop.call_soon(self._defer_end, end, turns - 1)
         elif self.end is None:  # Not cancelled meanwhile.
             self.is_starting = False
-            self.on_end(end)
+            # Not that of a subclass, which was called before.
+            Outcome.on_end(self, end)
 
     # Waiting
 
@@ -195,25 +212,23 @@ class Outcome:
 class UnaryOutcome(Outcome):
     """The result of an RPC with one response."""
 
-    # Class attributes, because setting them in `__init__` would cost time for every RPC.
-    _message: bytes | None = None
-    response: Any = None
+    __slots__ = ()
 
     def choose_unpacking(self) -> Unpacking:
         return Unpacking.AT_END
 
     def on_message(self, message: bytes) -> None:
-        if self._message is not None:
+        if self.response is not None:
             self.core.cancel(SECOND_MESSAGE)
         else:
-            self._message = message
+            self.response = message
 
     def on_end(self, end: StreamEnd) -> None:
         if end.status.code is _OK:
-            if self._message is None:
+            if self.response is None:
                 end = StreamEnd(NO_MESSAGE, end.trailers)
-            else:
-                self.response, error = deserialize(self.deserializer, self._message)
+            elif self.deserializer is not None:
+                self.response, error = deserialize(self.deserializer, self.response)
                 if error is not None:
                     end = StreamEnd(error, end.trailers)
         Outcome.on_end(self, end)

@@ -10,6 +10,7 @@ import pytest
 
 from proxyless.base import OK, Status, StatusCode
 from proxyless.channel.statuses import CANCELLED
+from proxyless.front.aio.calls import UnaryUnaryCall
 from proxyless.front.aio.outcomes import StreamOutcome
 from proxyless.wire import StreamEnd
 from proxyless.wire.limits import BUFFERED_BYTES_MAX
@@ -73,6 +74,27 @@ def start(deserializer: Deserializer = None) -> tuple[StreamOutcome, FakeCall, l
     outcome.call_when_done(lambda: called.append("done"))
     outcome.stop_sending = lambda: called.append("stop")
     return outcome, call, called
+
+
+async def test_a_response_is_deserialized_once_if_the_end_is_delivered_later() -> None:
+    outcome = UnaryUnaryCall(asyncio.get_running_loop(), lambda message: message + b"!")
+    outcome.on_message(b"1")
+    # The stub has not returned yet, so the end is delivered in a later turn.
+    outcome.on_end(END_FROM_TRAILERS)
+    assert outcome.end is None
+    assert await outcome == b"1!"
+
+
+async def test_a_unary_call_has_no_dictionary_entries() -> None:
+    # Python gives up sharing the keys of dictionaries if many calls start before the first ends.
+    outcome = UnaryUnaryCall(asyncio.get_running_loop(), None)
+    outcome.core = cast("Call", object())
+    outcome.is_starting = False
+    outcome.on_head(())
+    outcome.on_message(b"1")
+    outcome.on_end(END_FROM_TRAILERS)
+    assert await outcome == b"1"
+    assert vars(outcome) == {}
 
 
 async def test_an_end_from_trailers_is_delivered_when_everything_is_read() -> None:
