@@ -1,5 +1,7 @@
 """Unit tests of proxyless.protos."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,28 @@ def test_a_message_has_the_fields_of_envoys_api() -> None:
 def test_a_class_is_created_once() -> None:
     assert message_class(ROUTE) is message_class(ROUTE)
     assert descriptor_pool_of_envoy() is descriptor_pool_of_envoy()
+
+
+def test_threads_that_use_it_first_at_the_same_time_get_one_pool() -> None:
+    # In a process of its own, because the pool is that of the process.
+    code = """
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from proxyless import protos
+
+both, read = Barrier(2), protos._read_descriptors
+
+def read_together():
+    both.wait()
+    return read()
+
+protos._read_descriptors = read_together
+with ThreadPoolExecutor(2) as threads:
+    names = ["envoy.service.discovery.v3.DiscoveryRequest", "envoy.config.core.v3.Node"]
+    request, node = threads.map(protos.message_class, names)
+request().node.CopyFrom(node(id="n"))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_an_unknown_message_is_a_key_error() -> None:

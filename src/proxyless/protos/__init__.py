@@ -35,13 +35,19 @@ _FILE_TAG = 0x0A
 _MORE = 0x80
 
 
+# One per process, once it is filled.
+_pools: dict[str, DescriptorPool] = {}
+
+
 @functools.cache
 def descriptor_pool_of_envoy() -> DescriptorPool:
     """The pool, for formats such as proto-JSON. It is filled on first use, in about 3 ms."""
     pool = _new_pool()
     for file in _split_files(_read_descriptors()):
         pool.AddSerializedFile(file)
-    return pool
+    # Loops in several threads may each have filled one. All use the first, because messages of two
+    # pools cannot be mixed; `setdefault` is atomic.
+    return _pools.setdefault("envoy", pool)
 
 
 def _new_pool() -> DescriptorPool:
