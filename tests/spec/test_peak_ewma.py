@@ -143,6 +143,18 @@ def test_new_backend_gets_one_rpc_until_it_answers() -> None:
     assert world.run(10.0)["e"] > 100
 
 
+@pytest.mark.spec("PE-06", "PE-07")
+def test_backend_whose_first_rpc_is_a_stream_without_a_response_is_measured_later() -> None:
+    world = LatencyWorld(*"abc")
+    world.latency_s = dict.fromkeys("abc")
+    streaming, _ = world.start()
+    world.latency_s = dict.fromkeys("abc", FAST_S)
+    assert world.run(60.0, rate=2)[streaming] == 0
+    world.run(300.0, rate=2)
+    # Few, because it has one RPC more in flight: its cost is twice that of the others.
+    assert world.run(60.0, rate=2)[streaming] > 2
+
+
 @pytest.mark.spec("PE-07")
 def test_first_burst_is_spread_when_no_backend_has_answered_yet() -> None:
     world = LatencyWorld(*"abcd")

@@ -7,7 +7,8 @@ Theory of operation
 
     The averages are only as new as the last answer. While an endpoint is idle its cost decreases,
     so that it gets an RPC after a while and is measured again. Each RPC that is sent ends this
-    decrease: an endpoint that does not answer gets one RPC at a time, not many.
+    decrease: an endpoint that does not answer gets one RPC at a time, not many. This is also true
+    of one that has never answered: its first RPC may be a stream without a response for hours.
 
 Pure: every method takes the time.
 """
@@ -87,9 +88,8 @@ class EndpointLoad:
 
     def cost(self, now_s: float, config: PeakEwmaConfig) -> float:
         """The expected latency of one more RPC, in seconds, for comparison with other endpoints."""
-        rpcs = self.rpcs
+        rpcs, idle = self.rpcs, exp((self._active_s - now_s) / config.decay_time_s)
         if self._sampled_s == -inf:
-            return UNMEASURED_COST_S * rpcs
-        idle = exp((self._active_s - now_s) / config.decay_time_s)
+            return UNMEASURED_COST_S * idle * rpcs
         expected_s = self._latency_s + self._failure_rate * config.failure_penalty_s
         return expected_s * idle * (rpcs + 1)

@@ -118,3 +118,4 @@ def test_unmeasured_endpoint_costs_nothing_until_an_rpc_is_in_flight() -> None:
     assert load.cost(5.0, CONFIG) == UNMEASURED_COST_S
     load.on_start(5.0)
     assert load.cost(5.0, CONFIG) == 2 * UNMEASURED_COST_S
+    assert load.cost(15.0, CONFIG) == pytest.approx(2 * UNMEASURED_COST_S * exp(-1))
