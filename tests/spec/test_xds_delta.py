@@ -77,6 +77,15 @@ def test_removed_resource_does_not_exist(world: XdsClientWorld, kind: str) -> No
 
 
 @pytest.mark.spec("DX-06")
+def test_resource_that_is_removed_twice_does_not_exist(world: XdsClientWorld) -> None:
+    x = world.watch(world.routes, "x")
+    world.server().respond_delta(world.routes, ("x", "1", text("x")))
+    world.server().respond_delta(world.routes, removed=["x", "x"])
+    assert x.take_codes() == ["v1", "NOT_FOUND"]
+    assert take(world) == ["+x", "ACK n", "ACK n"]
+
+
+@pytest.mark.spec("DX-06")
 def test_resource_that_does_not_exist_is_known_at_once(world: XdsClientWorld) -> None:
     x = world.watch(world.routes, "x")
     world.server().respond_delta(world.routes, removed=["x"])

@@ -212,7 +212,8 @@ class Decision:
         if self._rules.server_errors_count:
             yield from _call_in_steps(self._take_error, response.errors)
         if self._is_delta:
-            yield from _call_in_steps(self._remove, response.removed)
+            # A name may be listed twice, which does not contradict itself.
+            yield from _call_in_steps(self._remove, tuple(dict.fromkeys(response.removed)))
         # A resource of unknown name may be any of those that seem to be missing.
         elif self._type.is_full_state and not self._is_any_nameless:
             yield from _call_in_steps(self._delete, self._find_missing())
