@@ -22,7 +22,6 @@ from operator import is_
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from proxyless.base import OK, Status, StatusCode, quote
-from proxyless.xds.client.api import NoAnswer
 from proxyless.xds.config.plan import (
     MISSING,
     ConfigError,
@@ -32,6 +31,7 @@ from proxyless.xds.config.plan import (
     ResourceState,
     ResourceStates,
 )
+from proxyless.xds.config.resolution_notes import describe_endpoints, name_endpoints_of
 from proxyless.xds.config.virtual_hosts import (
     find_virtual_host,
     limited_clusters,
@@ -44,11 +44,8 @@ from proxyless.xds.config.xds_config import (
     XdsConfig,
 )
 from proxyless.xds.error_texts import (
-    NO_ENDPOINT,
     about,
     name_cluster,
-    name_dns,
-    name_endpoints,
     name_listener,
     name_route_config,
     node_phrase,
@@ -58,7 +55,6 @@ from proxyless.xds.resources import (
     AggregateCluster,
     Cluster,
     EdsCluster,
-    EndpointResource,
     Listener,
     LogicalDnsCluster,
     RouteConfiguration,
@@ -291,9 +287,9 @@ class _Resolution:
             self.plan.dns[dns_name] = None
             state = self._states.dns.get(dns_name, MISSING)
         if state.is_missing:
-            return Missing(_name_endpoints_of(name, cluster), name)
+            return Missing(name_endpoints_of(name, cluster), name)
         if state.is_unanswered:
-            self._silent_leaves[name] = Missing(_name_endpoints_of(name, cluster), name)
+            self._silent_leaves[name] = Missing(name_endpoints_of(name, cluster), name)
         errors: Mapping[str, Status] = {}
         if state.resource is not None and state.resource.collections:
             self.plan.collections |= dict.fromkeys(state.resource.collections)
@@ -305,7 +301,10 @@ class _Resolution:
             if found.unanswered:
                 self._silent_leaves[name] = Missing(found.unanswered, name)
             state, errors = replace(state, resource=found.resource), found.errors
-        note = self._note(name, cluster, state, errors)
+        cluster_error = self.cluster_state(name).ambient_error
+        ambient = {name_cluster(name): cluster_error, **self._ambient, **errors}
+        note = describe_endpoints(name_endpoints_of(name, cluster), state, ambient)
+        note = with_node(note, self._target.node_id) if note else self._node_phrase
         return ClusterConfig(name, cluster, state.resource, note)
 
     def _resolve_aggregate(self, name: str, cluster: Cluster) -> ClusterResult | None:
@@ -365,34 +364,6 @@ class _Resolution:
 
     # Texts
 
-    def _note(
-        self,
-        name: str,
-        cluster: Cluster,
-        state: ResourceState[EndpointResource],
-        errors: Mapping[str, Status],
-    ) -> str:
-        """Why the cluster may have no endpoints or old ones; otherwise only the node ID."""
-        node_id, cluster_error = self._target.node_id, self.cluster_state(name).ambient_error
-        has_endpoints = state.resource is not None and state.resource.has_endpoints
-        if (
-            has_endpoints
-            and not errors
-            and not self._ambient
-            and state.ambient_error.is_ok
-            and cluster_error.is_ok
-        ):
-            # Texts are made only if there is something to report: this runs for every update.
-            return self._node_phrase
-        subject, notes = _name_endpoints_of(name, cluster), []
-        if state.resource is None:
-            notes.append(about(subject, state.error.details))
-        elif not has_endpoints:
-            notes.append(about(subject, NO_ENDPOINT))
-        ambient = {subject: state.ambient_error, name_cluster(name): cluster_error, **self._ambient}
-        notes += _describe_ambient({**ambient, **errors})
-        return with_node("; ".join(notes), node_id) if notes else self._node_phrase
-
     def _status(self, context: str, text: str) -> Status:
         """The status of RPCs: resource, cause, node ID."""
         details = with_node(about(context, text), self._target.node_id)
@@ -413,15 +384,6 @@ class _Resolution:
 
     def _aggregate_error(self, name: str, text: str) -> ClusterError:
         return ClusterError(self._status(name_cluster(name), f"aggregate {text}"))
-
-
-def _name_endpoints_of(name: str, cluster: Cluster) -> str:
-    """Subject of texts about the endpoints of a leaf cluster."""
-    discovery = cluster.discovery
-    if isinstance(discovery, LogicalDnsCluster):
-        return name_dns(discovery.host, discovery.port)
-    assert isinstance(discovery, EdsCluster), "an aggregate is no leaf"
-    return name_endpoints(discovery.service_name or name)
 
 
 class _AggregateWalk:
@@ -493,17 +455,6 @@ class _AggregateWalk:
             self.errors[name] = state.error
             if state.is_unanswered:
                 self.unanswered[Missing(name_cluster(name), self._root)] = None
-
-
-def _describe_ambient(errors: Mapping[str, Status]) -> list[str]:
-    """Errors by subject. An outage of a server affects all resources, and is named once."""
-    notes: dict[str, None] = {}
-    for subject, error in errors.items():
-        if isinstance(error, NoAnswer):
-            notes[error.details] = None
-        elif not error.is_ok:
-            notes[about(subject, error.details)] = None
-    return list(notes)
 
 
 def _has_endpoints(result: ClusterResult) -> bool:

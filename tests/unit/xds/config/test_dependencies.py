@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxyless.xds.config import ClusterError, XdsConfig
-from proxyless.xds.config.dependencies import resolve, routed_clusters
+from proxyless.xds.config.dependencies import resolve
 from proxyless.xds.config.plan import (
     ConfigError,
     ConfigTarget,
@@ -17,6 +17,7 @@ from proxyless.xds.config.plan import (
     ResourceState,
     ResourceStates,
 )
+from proxyless.xds.config.virtual_hosts import routed_clusters
 from proxyless.xds.resources import NonForwardingAction, PathMatcher, PluginChoice, Route
 from tests.worlds.xds_resources import (
     NOT_FOUND,
@@ -106,13 +107,11 @@ def test_config_does_not_depend_on_the_previous_one(
     if are_routes_same:
         second.route_configs = first.route_configs
     for name in unchanged:
-        for before, after in (
-            (first.clusters, second.clusters),
-            (first.endpoints, second.endpoints),
-        ):
+        for kind in ("clusters", "endpoints"):
+            before, after = getattr(first, kind), getattr(second, kind)
             after.pop(name, None)
             if name in before:
-                after[name] = before[name]  # type: ignore[assignment]
+                after[name] = before[name]
     previous = resolve(TARGET, first).outcome
     if not isinstance(previous, XdsConfig):
         return
@@ -134,14 +133,17 @@ def test_unchanged_cluster_gets_an_ambient_error_of_its_resources() -> None:
     )
     first = resolve(TARGET, states).outcome
     assert isinstance(first, XdsConfig)
-    for by_name in (states.listeners, states.route_configs, states.clusters, states.endpoints):
+    by_types: list[dict[str, ResourceState[Any]]] = [
+        *(states.listeners, states.route_configs, states.clusters, states.endpoints)
+    ]
+    for by_name in by_types:
         [(name, state)] = by_name.items()
-        by_name[name] = ResourceState(state.resource, ambient_error=NOT_FOUND)  # type: ignore[assignment]
+        by_name[name] = ResourceState(state.resource, ambient_error=NOT_FOUND)
         outcome = resolve(TARGET, states, previous=first).outcome
         assert isinstance(outcome, XdsConfig)
         [entry] = outcome.clusters["a"]  # type: ignore[misc]
         assert "does not exist" in entry.resolution_note
-        by_name[name] = state  # type: ignore[assignment]
+        by_name[name] = state
 
 
 def test_plan_needs_only_the_listener_at_first() -> None:

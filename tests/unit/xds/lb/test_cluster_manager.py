@@ -179,8 +179,9 @@ def test_cluster_in_error_and_after_it_is_updated() -> None:
 
 
 def test_aggregates_and_dynamic_clusters_are_always_updated() -> None:
-    children = {"cluster:a": {"cluster": "a"}, "mirror:b": {"cluster": "b", "isDynamic": True}}
-    world = CdsWorld(children)
+    world = CdsWorld(
+        {"cluster:a": {"cluster": "a"}, "mirror:b": {"cluster": "b", "isDynamic": True}}
+    )
     above = ClusterConfig("a", aggregate("a", "c"))
     clusters = {"a": (above, *leaf("c")), "b": leaf("b")}
     for _ in range(2):
