@@ -338,3 +338,8 @@ class SocketTransport(asyncio.Transport):
             self._protocol.connection_lost(error)
         finally:
             self._socket.close()
+
+    def __del__(self) -> None:
+        # The loop was closed before the connection. The application did not open the socket, and
+        # gets a warning about a channel that it left open.
+        self._socket.close()

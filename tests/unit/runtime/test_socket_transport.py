@@ -4,6 +4,7 @@ import asyncio
 import errno
 import socket
 import struct
+import warnings
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -345,6 +346,20 @@ async def test_write_error_ends_the_connection(is_buffered: bool) -> None:
             await asyncio.sleep(0)  # noqa: TID251 - one turn of the loop
         await world.protocol.lost
         assert isinstance(world.protocol.error, BrokenPipeError | ConnectionResetError)
+
+
+def test_socket_is_closed_without_a_warning_when_its_loop_is_closed() -> None:
+    loop = asyncio.new_event_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()
+        transport = SocketTransport.start_connect(loop, host, port, asyncio.Protocol(), unexpected)
+        peer, _ = listener.accept()
+    loop.close()
+    with peer, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del transport
+        assert peer.recv(1) == b""
+    assert caught == []
 
 
 # Description
