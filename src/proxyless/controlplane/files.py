@@ -45,8 +45,8 @@ LOGGER: Final = logging.getLogger("proxyless.controlplane")
 
 # Modification time, size and inode.
 _Stamp: TypeAlias = tuple[int, int, int]
-# The resources of a valid file with this stamp, each with its path in the file.
-_Parsed: TypeAlias = "tuple[_Stamp, list[tuple[str, Resource]]]"
+# Resources, each with its path in the file.
+_Located: TypeAlias = "list[tuple[str, Resource]]"
 
 
 # Runs work, possibly in another thread, and passes its result to a callback on the event loop.
@@ -93,6 +93,15 @@ class ThreadOffload:
         assert self._future is None or self._future.done(), "one piece of work at a time"
         self._future = run_in_thread(work)
         self._future.add_done_callback(lambda future: on_result(future.result()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    """The last valid content of a file."""
+
+    stamp: _Stamp
+    resources: _Located
+    ends_with_newline: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,15 +242,19 @@ class FileSource:
         errors = ValidationErrors()
         stamps = self._list_files(errors)
         parsed: dict[Path, _Parsed] = {}
-        located: list[tuple[str, Resource]] = []
+        located: _Located = []
         for path, stamp in stamps.items():
             if self._is_closed:
                 errors.add("is not read any more")
                 break
-            found, is_valid = self._read(path, stamp, errors)
-            located += [(f"{self._name(path)}{place}", resource) for place, resource in found]
-            if is_valid:
-                parsed[path] = (stamp, found)
+            last = self._last.parsed.get(path)
+            found = self._read(path, stamp, last, errors)
+            if found is not None:
+                name = self._name(path)
+                located += [(f"{name}{place}", resource) for place, resource in found.resources]
+            kept = found or last
+            if kept is not None:
+                parsed[path] = kept
         resources = reject_duplicates(located, errors)
         if errors.ok and not resources and not self._allow_empty:
             errors.add("has no resources, wanted at least one unless empty is allowed")
@@ -300,20 +313,29 @@ class FileSource:
         return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
     def _read(
-        self, path: Path, stamp: _Stamp, errors: ValidationErrors
-    ) -> tuple[list[tuple[str, Resource]], bool]:
-        """The resources of a file, cached if it has not changed, and whether it is valid."""
-        cached = self._last.parsed.get(path)
-        if cached is not None and cached[0] == stamp:
-            return cached[1], True
-        count = errors.count
+        self, path: Path, stamp: _Stamp, before: _Parsed | None, errors: ValidationErrors
+    ) -> _Parsed | None:
+        """The content of a file, as before if it has not changed; None if it is invalid."""
+        if before is not None and before.stamp == stamp:
+            return before
+        count, is_json = errors.count, path.suffix == ".json"
         with errors.field(self._name(path)):
             text = read_bounded(path, errors)
-            if errors.count == count and not self._allow_empty and is_blank(text):
+            ends_with_newline = text.endswith("\n")
+            if errors.count > count:
+                return None
+            if not self._allow_empty and is_blank(text):
                 errors.add("is empty, wanted resources unless empty is allowed")
-                return [], False
-            found = parse_documents(text, errors, is_json=path.suffix == ".json")
-        return found, errors.count == count
+            elif (
+                before is not None
+                and before.ends_with_newline
+                and not (ends_with_newline or is_json)
+            ):
+                # Half of a YAML file is often valid.
+                errors.add("has no newline at its end any more: it may be half written")
+            else:
+                found = parse_documents(text, errors, is_json=is_json)
+        return None if errors.count > count else _Parsed(stamp, found, ends_with_newline)
 
     def _name(self, path: Path) -> str:
         if len(self._roots) > 1 or path == self._roots[0]:

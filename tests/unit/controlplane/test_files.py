@@ -182,6 +182,37 @@ def test_last_valid_snapshot_is_kept_when_a_file_is_emptied(
     assert "field:a.yaml error:is empty, wanted resources unless empty is allowed" in problem
 
 
+def test_last_valid_snapshot_is_kept_when_a_file_ends_without_its_newline(
+    world: FileSourceWorld,
+) -> None:
+    """Half of a YAML file is often valid: here it has one cluster of two."""
+    world.write("a.yaml", clusters("a", "b"))
+    world.start()
+    half = clusters("a", "b")[: len(clusters("a")) - 1]
+    world.write("a.yaml", "")
+    world.poll()
+    world.write("a.yaml", half)
+    world.poll()
+    assert world.problems[-1].endswith(
+        "[field:a.yaml error:has no newline at its end any more: it may be half written]"
+    )
+    assert world.names() == ["a", "b"]
+    world.write("a.yaml", f"{half}\n")
+    world.poll()
+    assert world.names() == ["a"]
+
+
+@pytest.mark.parametrize("name", ["a.yaml", "a.json"])
+def test_file_without_a_newline_at_its_end_is_read(world: FileSourceWorld, name: str) -> None:
+    """If it never had one; in JSON, half a file is always invalid."""
+    document = f'{{"@type": "{CLUSTER}", "name": "%s", "type": "STATIC"}}'
+    world.write(name, document % "a" + ("\n" if name == "a.json" else ""))
+    assert world.start() == ["a"]
+    world.write(name, document % "b")
+    world.poll()
+    assert world.names() == ["b"]
+
+
 def test_last_valid_snapshot_is_kept_when_the_last_file_is_removed(
     world: FileSourceWorld,
 ) -> None:
