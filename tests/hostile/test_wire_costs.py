@@ -4,14 +4,12 @@ Every test proves its limit with counts (calls, messages, frames, bytes, turns),
 on every machine. `docs/limits.md` has the measured figures, and those of grpcio.
 """
 
-import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
 from itertools import pairwise
-from types import FrameType
 
 import pytest
 
@@ -25,6 +23,7 @@ from proxyless.wire.limits import (
     FLOOD_FRAMES_MAX,
     FRAME_COST,
     FRAMES_PER_TURN_MAX,
+    HEADER_FIELD_COST,
     MESSAGE_COST,
     MESSAGE_OVERHEAD_BYTES,
     OPENING_COST,
@@ -32,12 +31,14 @@ from proxyless.wire.limits import (
     PACKED_PART_BYTES,
 )
 from proxyless.wire.messages import Unpacking
+from tests.worlds.call_counts import count_calls
 from tests.worlds.wire import (
     HEAD,
     OK_TRAILERS,
     CallRecorder,
     ManualTurns,
     RawServer,
+    block,
     data,
     goaway,
     headers,
@@ -71,24 +72,6 @@ def at_most(size: int) -> Iterator[None]:
     finally:
         tracemalloc.stop()
     assert peak - before <= size, f"held {peak - before} bytes"
-
-
-def count_calls(action: Callable[[], object]) -> int:
-    """The number of functions of this package that the action calls."""
-    calls = 0
-
-    def on_event(frame: FrameType, event: str, _: object) -> None:
-        nonlocal calls
-        if event == "call" and frame.f_globals.get("__name__", "").startswith("proxyless."):
-            calls += 1
-
-    before = sys.getprofile()
-    sys.setprofile(on_event)
-    try:
-        action()
-    finally:
-        sys.setprofile(before)
-    return calls
 
 
 # Compressed messages
@@ -200,15 +183,14 @@ def test_a_message_is_unpacked_in_slices_when_its_stream_ends(ending: str) -> No
     server.send(headers(1, OK_TRAILERS, end=True))
     assert turns.take()
     assert call.messages == []
-    match ending:
-        case "reset":
-            call.stream.cancel()
-        case "lost":
-            server.core.lose(Status(StatusCode.UNAVAILABLE, "lost"))
-        case "hold":
-            call.stream.hold()
-            assert turns.take_all() <= 1
-            call.stream.release()
+    if ending == "reset":
+        call.stream.cancel()
+    elif ending == "lost":
+        server.core.lose(Status(StatusCode.UNAVAILABLE, "lost"))
+    else:
+        call.stream.hold()
+        assert turns.take_all() <= 1
+        call.stream.release()
     turns.take_all()
     assert call.messages == ([] if ending == "reset" else [b"%d" % len(message)])
     assert call.count("end") == 1
@@ -558,6 +540,22 @@ def test_header_blocks_that_are_not_cached_are_decoded_in_slices() -> None:
         decoded.append(count_of(calls, "end"))
     assert decoded[0] <= 4
     assert decoded[-1] == 16
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [b"\x8f" * 300, b"\x8f" * 400, b"\x00\x05x-bin\x7f\xad\x02" + b"," * 428],
+    ids=["fields", "too many fields", "values"],
+)
+def test_header_blocks_of_many_values_are_decoded_in_slices(fields: bytes) -> None:
+    turns = ManualTurns()
+    server = RawServer(turns=turns)
+    calls = server.opened(60)
+    pieces = [headers(each.stream.id, block(OK_TRAILERS) + fields, end=True) for each in calls]
+    server.core.receive(b"".join(pieces))
+    turns.take_all()
+    assert count_of(calls, "end") <= 1 + COST_PER_TURN_MAX // (300 * HEADER_FIELD_COST)
+    assert server.core.is_behind
 
 
 def test_floods_end_the_connection_when_they_come_in_slices() -> None:

@@ -1,4 +1,4 @@
-"""Number of calls of this package's functions, which is the same on every machine."""
+"""Counts of function calls, which are the same on every machine."""
 
 import sys
 from collections.abc import Callable

@@ -29,9 +29,10 @@ from proxyless.wire.frames import (
     unpack_header,
 )
 from proxyless.wire.headers import ResponseBlock, parse_response
-from proxyless.wire.hpack import HeaderDecoder, HeaderListTooLarge
+from proxyless.wire.hpack import FIELD_OVERHEAD_BYTES, HeaderDecoder, HeaderListTooLarge
 from proxyless.wire.limits import (
     HEADER_BYTE_COST,
+    HEADER_FIELD_COST,
     INFORMATIONAL_BYTES_MAX,
     INFORMATIONAL_BYTES_MIN,
     OPENING_COST,
@@ -382,12 +383,17 @@ class ClientConnection(Connection):
 
     def _decode(self, stream: ClientStream, block: bytes) -> ResponseBlock | None:
         """The parsed block, or None if it was over the limit and the stream was reset."""
-        self.outbound.turns.left -= len(block) * HEADER_BYTE_COST
+        turns = self.outbound.turns
+        turns.left -= len(block) * HEADER_BYTE_COST
         try:
-            return self._decoder.decode(block)
+            response = self._decoder.decode(block)
         except HeaderListTooLarge:
+            values_max = self.limits.header_list_bytes_max // FIELD_OVERHEAD_BYTES
+            turns.left -= values_max * HEADER_FIELD_COST
             self._refuse_metadata(stream)
             return None
+        turns.left -= len(response.metadata) * HEADER_FIELD_COST
+        return response
 
     def _refuse_metadata(self, stream: ClientStream) -> None:
         limit = self.limits.header_list_bytes_max

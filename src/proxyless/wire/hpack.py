@@ -264,7 +264,10 @@ class HeaderDecoder(Generic[T]):
         if parsed is None:
             fields = decode_fields(block, self._header_list_bytes_max)
             parsed = self._parse(fields)
-            if len(block) <= CACHED_BLOCK_BYTES_MAX and len(fields) <= CACHED_BLOCK_FIELDS_MAX:
+            # A binary field has as many values as commas, and one.
+            commas = [value.count(b",") for name, value in fields if name.endswith(b"-bin")]
+            values = len(fields) + sum(commas)
+            if len(block) <= CACHED_BLOCK_BYTES_MAX and values <= CACHED_BLOCK_FIELDS_MAX:
                 if len(self._cache) >= CACHED_BLOCKS_MAX:
                     self._cache.clear()
                 self._cache[block] = parsed

@@ -40,8 +40,9 @@ PACKED_BYTE_COST: Final = 8
 # What one step of unpacking reads and returns at most.
 PACKED_PART_BYTES: Final = 64 * 1024
 UNPACKED_PART_BYTES: Final = MESSAGE_BYTES_DEFAULT + 1
-# A byte of a header block that is not in the cache.
+# A byte of a header block that is not in the cache, and a value: one byte may be one.
 HEADER_BYTE_COST: Final = 32
+HEADER_FIELD_COST: Final = 256
 # Limit of all 1xx responses of a stream, and what each counts at least. Servers send one, if any.
 INFORMATIONAL_BYTES_MAX: Final = 4096
 INFORMATIONAL_BYTES_MIN: Final = 512

@@ -265,6 +265,17 @@ def test_a_large_block_is_not_cached() -> None:
     assert parser.decoder.cached(block) is None
 
 
+def test_a_block_of_many_binary_values_is_not_cached() -> None:
+    parser = RecordingParser()
+    for commas, is_cached in (
+        (CACHED_BLOCK_FIELDS_MAX - 1, True),
+        (CACHED_BLOCK_FIELDS_MAX, False),
+    ):
+        block = encode_fields([(b"x-bin", b"," * commas)])
+        parser.decoder.decode(block)
+        assert (parser.decoder.cached(block) is not None) is is_cached
+
+
 def test_a_block_of_many_fields_is_not_cached() -> None:
     parser = RecordingParser()
     block = encode_fields([(b"accept-encoding", b"gzip, deflate")] * CACHED_BLOCK_FIELDS_MAX)
