@@ -250,14 +250,12 @@ class Call(CallAttempts):
 
     def _limit_time(self, timeout_s: float, note: str) -> None:
         """The method's timeout counts from the start of the RPC; the shorter one is used."""
-        time, started_s = self._time, None
-        if time is not None:
-            if time.timeout_s is not None and time.timeout_s <= timeout_s:
-                return
-            started_s = time.started_s
-        self._time = CallTime(self, self._channel.stack, timeout_s, started_s)
-        self._time.has_waited = time is not None and time.has_waited
-        self._time.limit_note = note
+        time, stack = self._time, self._channel.stack
+        if time is None:
+            self._time = CallTime(self, stack, timeout_s, None, note)
+        elif time.timeout_s is None or time.timeout_s > timeout_s:
+            self._time = CallTime(self, stack, timeout_s, time.started_s, note)
+            self._time.has_waited = time.has_waited
 
     def _intercept(self, interception: Interception) -> None:
         """HTTP filters request the first attempt, after their delay."""

@@ -24,22 +24,27 @@ class CallTime:
         stack: LoopStack,
         timeout_s: float | None = None,
         started_s: float | None = None,
+        limit_note: str = "",
     ) -> None:
-        """Raises TypeError if the timeout is no number."""
+        """Raises TypeError if the timeout is no number.
+
+        `limit_note` is the origin of a timeout that is not the application's, for error texts.
+        """
         self._clock = stack.clock
-        self.started_s = stack.clock.now_s() if started_s is None else started_s
+        if started_s is None:
+            started_s = stack.clock.now_s()
+        self.started_s = started_s
         # The RPC has waited, so less than its timeout remains.
         self.has_waited = False
-        # Origin of a timeout that is not the application's, for error texts.
-        self.limit_note = ""
-        # No timeout unless it is set below.
-        self.timeout_s: float | None = None
-        self.deadline_s = inf
-        if timeout_s is not None and timeout_s != inf:
-            # `max` in this order turns NaN, which would break the queue's order, into 0.
-            self.timeout_s = max(0.0, timeout_s)
-            self.deadline_s = self.started_s + self.timeout_s
-            stack.deadlines.expire(call, self.deadline_s)
+        self.limit_note = limit_note
+        if timeout_s is None or timeout_s == inf:
+            self.timeout_s: float | None = None
+            self.deadline_s = inf
+        else:
+            # Zero also for NaN, which would break the queue's order.
+            self.timeout_s = timeout_s = timeout_s if timeout_s > 0 else 0.0
+            self.deadline_s = deadline_s = started_s + timeout_s
+            stack.deadlines.expire(call, deadline_s)
 
     @property
     def is_over(self) -> bool:

@@ -199,6 +199,11 @@ class RouteTable:
                 return entry
         return None
 
+    def find_by_path(self, path: str) -> TableRoute | None:
+        """The route of all RPCs with this path; None if more than the path decides."""
+        cached = self._by_path.get(path)
+        return cached if isinstance(cached, TableRoute) else None
+
     def _add_path(self, path: str) -> TableRoute | _Candidates:
         if len(self._by_path) >= CACHED_PATHS_MAX or self._cached_routes >= CACHED_ROUTES_MAX:
             self._by_path.clear()

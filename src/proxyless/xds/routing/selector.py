@@ -4,7 +4,8 @@ Specs: A31-16..22 (selection), A31-32 (references), A39 (filters), A42 (hashes),
 (authority).
 
 A selector is made for one XdsConfig. The CallConfig is prepared for each route and cluster; for an
-RPC without filters and hash, only the reference count of the cluster changes.
+RPC without filters and hash, only the reference count of the cluster changes. If also the path
+alone decides about route and cluster, the path is all that is looked up.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from proxyless.xds.resources import (
 )
 from proxyless.xds.routing.cluster_refs import CLUSTER_PREFIX, PLUGIN_PREFIX
 from proxyless.xds.routing.route_table import (
+    CACHED_PATHS_MAX,
     RouteDefaults,
     RouteTable,
     no_route,
@@ -78,9 +80,16 @@ class XdsConfigSelector:
         }
         # By index; made for the first RPC of each route.
         self._prepared: dict[int, _PreparedRoute | Status] = {}
+        # By path: the cluster and its CallConfig, if all RPCs with this path have the same.
+        self._decided: dict[str, tuple[ClusterRef, CallConfig]] = {}
         self._is_closed = False
 
     def select(self, path: str, metadata: Metadata) -> CallConfig | Status:
+        decided = self._decided.get(path)
+        if decided is not None:
+            ref, config = decided
+            ref.count += 1
+            return config
         entry = self._table.find(path, metadata)
         if entry is None:
             return no_route(self._config, path)
@@ -89,6 +98,10 @@ class XdsConfigSelector:
             prepared = self._prepared[entry.index] = self._prepare(entry)
         if isinstance(prepared, Status):
             return prepared
+        if prepared.decided is not None and self._table.find_by_path(path) is not None:
+            if len(self._decided) >= CACHED_PATHS_MAX:
+                self._decided.clear()
+            self._decided[path] = prepared.decided
         return prepared.select(path, metadata)
 
     def close(self) -> None:
@@ -219,6 +232,10 @@ class _PreparedRoute:
         }
         has_filters = any(each.filters for each in choices)
         self._is_plain = request_hash is None and not has_filters and mirrors is None
+        # If all RPCs have the same: the only cluster, and its CallConfig.
+        self.decided: tuple[ClusterRef, CallConfig] | None = None
+        if self._is_plain and len(choices) == 1:
+            self.decided = choices[0].ref, self._shared[choices[0].cluster]
 
     def select(self, path: str, metadata: Metadata) -> CallConfig:
         """Choose a cluster at random and add a reference to it."""

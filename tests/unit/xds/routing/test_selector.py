@@ -7,25 +7,31 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from proxyless.channel.config_selector import CallConfig
 from proxyless.lb import REQUEST_HASH
 from proxyless.runtime import seeded_random
 from proxyless.xds.config import ClusterConfig, ClusterError
 from proxyless.xds.filters import FilterRegistry
+from proxyless.xds.filters.attributes import CLUSTER
 from proxyless.xds.filters.rpc_filter import FilterOrigin, RoutedRpc, RpcFilter
 from proxyless.xds.resources import (
     HashPolicy,
+    HeaderMatcher,
     PathMatcher,
     PluginChoice,
     Route,
     RouteAction,
     VirtualHost,
 )
+from proxyless.xds.resources.matcher import StringMatcher
+from proxyless.xds.routing import selector
 from proxyless.xds.routing.cluster_refs import ClusterRefs
 from proxyless.xds.routing.selector import SelectorTools, XdsConfigSelector, routed_plugins
 from tests.worlds.selectors import RING, NullSubscriptions, SelectorWorld
 from tests.worlds.xds_resources import aggregate, cluster, route, unavailable
 
 if TYPE_CHECKING:
+    from proxyless.base import Metadata
     from proxyless.xds.config.xds_config import ClusterResult
 
 
@@ -42,6 +48,36 @@ def test_rpcs_share_the_call_config_when_the_route_is_plain() -> None:
         assert config.on_commit is not None
         config.on_commit()
     assert world.refs.count("cluster:a") == 1
+
+
+def test_headers_decide_for_each_rpc_when_a_route_before_has_a_header_matcher() -> None:
+    beta = HeaderMatcher("ring", StringMatcher("exact", "beta"))
+    world = SelectorWorld(replace(route("b"), headers=(beta,)), route("a"))
+    metadata: Metadata = (("ring", "beta"),)
+    for _ in range(2):
+        for given, key in (((), "cluster:a"), (metadata, "cluster:b")):
+            config = world.selector.select("/test.Service/Method", given)
+            assert isinstance(config, CallConfig)
+            assert config.attributes.get(CLUSTER) == key
+    assert [world.refs.count(f"cluster:{name}") for name in "ab"] == [3, 3]
+
+
+def test_cluster_is_chosen_for_each_rpc_when_the_route_has_several() -> None:
+    world = SelectorWorld(route({"a": 1, "b": 1}))
+    chosen = {world.select().attributes.get(CLUSTER) for _ in range(50)}
+    assert chosen == {"cluster:a", "cluster:b"}
+
+
+def test_decisions_by_path_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selector, "CACHED_PATHS_MAX", 2)
+    world = SelectorWorld(route("a", "/a/"), route("b"))
+    for number in range(5):
+        for _ in range(2):
+            for path, key in ((f"/a/{number}", "cluster:a"), (f"/b/{number}", "cluster:b")):
+                config = world.selector.select(path, ())
+                assert isinstance(config, CallConfig)
+                assert config.attributes.get(CLUSTER) == key
+        assert len(world.selector._decided) <= 2
 
 
 def test_every_routed_cluster_is_held_until_the_selector_is_closed() -> None:
