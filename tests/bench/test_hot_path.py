@@ -37,9 +37,9 @@ RPCS = 200
 LATENCY_TURNS = 5
 
 # Functions of this package that run for one unary RPC: measured, with a small margin.
-CALLS_AT_1_MAX = 55
-CALLS_AT_16_MAX = 47
-CALLS_WITH_EVERYTHING_MAX = 77
+CALLS_AT_1_MAX = 52
+CALLS_AT_16_MAX = 44
+CALLS_WITH_EVERYTHING_MAX = 69
 WITH_EVERYTHING = {"timeout": 5.0, "metadata": (("authorization", "Bearer token"), ("id", "7"))}
 
 
