@@ -319,7 +319,8 @@ class ClientConnection(Connection):
         if start > end or stream.assembler is not None or stream.is_held:
             return stop
         word, flags, data_id, is_compressed, length = unpack_data_and_prefix(data, stop)
-        message_stop, size = start + length, length + PREFIX_BYTES
+        size = length + PREFIX_BYTES
+        message_stop: int = start + length
         window = self._recv_window - size
         if (
             word != size << 8
