@@ -126,21 +126,26 @@ def _retry_policy(retry: RetryOnPolicy | None) -> RetryPolicy | None:
 # The table
 
 
-@frozen(eq=False)
 class TableRoute:
-    """A route with its compiled header matchers."""
+    """A route with its header matchers, which are compiled when the first RPC needs them."""
 
-    # Position in the virtual host: the lowest that matches is used.
-    index: int
-    route: Route
-    header_tests: tuple[HeaderTest, ...]
-    # The matching fraction; a million if the route has none.
-    per_million: int
+    __slots__ = ("_header_tests", "index", "is_unconditional", "per_million", "route")
+
+    def __init__(self, index: int, route: Route) -> None:
+        # Position in the virtual host: the lowest that matches is used.
+        self.index: Final = index
+        self.route: Final = route
+        # The matching fraction; a million if the route has none.
+        self.per_million: Final = _MILLION if route.fraction is None else route.fraction.per_million
+        # Whether the path alone decides.
+        self.is_unconditional: Final = not route.headers and self.per_million >= _MILLION
+        self._header_tests: tuple[HeaderTest, ...] | None = None
 
     @property
-    def is_unconditional(self) -> bool:
-        """Whether the path alone decides."""
-        return not self.header_tests and self.per_million >= _MILLION
+    def header_tests(self) -> tuple[HeaderTest, ...]:
+        if self._header_tests is None:
+            self._header_tests = tuple(map(compile_header, self.route.headers))
+        return self._header_tests
 
     def accepts(self, metadata: Metadata, random: Random) -> bool:
         """Whether the route matches an RPC whose path matches. Fractions are random per RPC."""
@@ -241,7 +246,7 @@ class RouteTable:
     def _entry(self, index: int) -> TableRoute:
         entry = self._entries.get(index)
         if entry is None:
-            entry = self._entries[index] = _table_route(index, self._routes[index])
+            entry = self._entries[index] = TableRoute(index, self._routes[index])
         return entry
 
 
@@ -276,11 +281,6 @@ class _Candidates:
         if not self._always and len(parts) == 1 + 1:
             return iter(parts[1])
         return merge(*parts, key=attrgetter("index"))
-
-
-def _table_route(index: int, route: Route) -> TableRoute:
-    per_million = _MILLION if route.fraction is None else route.fraction.per_million
-    return TableRoute(index, route, tuple(map(compile_header, route.headers)), per_million)
 
 
 def _is_indexable(matcher: HeaderMatcher) -> bool:
