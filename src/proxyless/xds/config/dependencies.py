@@ -329,13 +329,11 @@ class _Resolution:
         return self._reuse_previous(name, (aggregate, *walk.leaves.values()))
 
     def _unanswered_of(self, walk: _AggregateWalk) -> dict[Missing, None]:
-        """The resources of an aggregate that no server has answered, unless a leaf can serve."""
-        silent = {name: self._silent_leaves.get(name) for name in walk.leaves}
-        for name, entry in walk.leaves.items():
-            # A leaf without endpoints, such as an idle backup, takes no RPC.
-            if silent[name] is None and entry.endpoints and entry.endpoints.has_endpoints:
-                return {}
-        return walk.unanswered | dict.fromkeys(filter(None, silent.values()))
+        """What no server has answered. Nothing if a leaf has endpoints: an idle backup has none."""
+        leaves, silent = walk.leaves, self._silent_leaves
+        unanswered = walk.unanswered | {silent[name]: None for name in leaves if name in silent}
+        found = (each.endpoints for name, each in leaves.items() if name not in silent)
+        return {} if any(each and each.has_endpoints for each in found) else unanswered
 
     def cluster_state(self, name: str) -> ResourceState[Cluster]:
         return self._states.clusters.get(name, MISSING)
