@@ -1,6 +1,7 @@
 """gRPC over HTTP/2 without I/O: bytes go in, listeners are called, bytes come out.
 
-client      ClientConnection and ClientStream
+client      ClientConnection
+responses   ClientStream, and the part of ClientConnection that handles responses
 server      ServerConnection and ServerStream, for simulated backends and tests
 connection  what both roles share: frames, settings, windows, floods, GOAWAY
 stream      one stream: sending and receiving of messages
@@ -23,12 +24,13 @@ Specs: RFC 9113, RFC 7541, gRPC over HTTP/2. The package `transport` connects it
 from typing import TYPE_CHECKING
 
 from proxyless.base.lazy_exports import lazy_exports
-from proxyless.wire.client import CallListener, ClientConnection, ClientStream
+from proxyless.wire.client import ClientConnection
 from proxyless.wire.errors import ErrorCode, RemoteProtocolError, UsageError, WireError
 from proxyless.wire.headers import IDENTITY, RequestBlock, RequestEncoder, ResponseBlock
 from proxyless.wire.limits import Limits
 from proxyless.wire.listeners import ConnectionListener
 from proxyless.wire.messages import ENCODINGS, compress
+from proxyless.wire.responses import CallListener, ClientStream
 from proxyless.wire.status import StreamEnd
 
 if TYPE_CHECKING:

@@ -5,9 +5,8 @@ header block means and when a stream is opened.
 
 Theory of operation. Bytes go in through `receive`, which calls listeners before it returns. Bytes
 to send collect in `outbound`, and the owner takes all of them once per turn of the loop. An
-ordinary answer (HEADERS, DATA, trailers) makes no object per frame: `_receive_frames`, `_on_data`
-and the role's `_on_opening_block` and `_on_header_block` handle it. All other frames go through
-the `_CONTROL` table.
+ordinary answer (HEADERS, DATA, trailers) makes no object per frame: `_receive_frames` and the
+role's `_on_opening_block` handle it. All other frames go through the `_CONTROL` table.
 Work that a peer can multiply is done in slices, one per turn of the loop (`Turns`): if `receive`
 has stopped before the last frame, `is_behind` is set, and the owner calls it with no bytes.
 
@@ -35,19 +34,13 @@ from proxyless.wire.errors import (
 from proxyless.wire.flow import ROUND_TRIP_PING, Outbound, RoundTripMeter, grant_window
 from proxyless.wire.frames import (
     DATA,
-    FLAG_ACK,
     FLAG_END_HEADERS,
     FLAG_END_STREAM,
     FLAG_PADDED,
-    FLAG_PRIORITY,
     FRAME_HEADER_BYTES,
     HEADERS,
     HEADERS_FORM,
     STREAM_ID_MASK,
-    WINDOW_MAX,
-    FrameBuffer,
-    HeaderFragments,
-    check_size,
     unpack_header,
 )
 from proxyless.wire.hpack import block_bytes_max
@@ -64,7 +57,7 @@ from proxyless.wire.status import StreamEnd
 from proxyless.wire.stream import NO_LISTENER, Stream
 from proxyless.wire.turns import Turns
 
-_NEVER_CONTINUED: Final = HeaderFragments(0, 0, 0)
+_NEVER_CONTINUED: Final = frames.HeaderFragments(0, 0, 0)
 
 
 class Connection:
@@ -91,9 +84,9 @@ class Connection:
         self._guard = FloodGuard(now_s)
         self._resets = RecentResets()
         # Receiving.
-        self._buffer = FrameBuffer()
+        self._buffer = frames.FrameBuffer()
         self._is_preface_received = False
-        self._fragments: HeaderFragments | None = None
+        self._fragments: frames.HeaderFragments | None = None
         self._recv_window = limits.connection_window_bytes
         self._recv_window_low = limits.connection_window_bytes >> 1
         self._trips = RoundTripMeter()
@@ -178,10 +171,7 @@ class Connection:
         raise NotImplementedError
 
     def _on_opening_block(self, stream_id: int, data: bytes, start: int, stop: int) -> int:
-        """Handle a whole header block, data[start:stop], without END_STREAM.
-
-        Returns where the next frame begins: a role may handle up to two frames that follow.
-        """
+        """A whole block without END_STREAM. Returns where the next frame begins."""
         self._on_header_block(stream_id, data[start:stop], 0)
         return stop
 
@@ -234,8 +224,7 @@ class Connection:
             if stop > end:
                 size_needed = stop - at
                 break
-            kind = word & 0xFF
-            at = stop
+            kind, at = word & 0xFF, stop
             # DATA and HEADERS are the lowest types.
             if kind > HEADERS or self._fragments is not None:
                 self._on_control(kind, flags, stream_id & STREAM_ID_MASK, data[start:stop])
@@ -268,7 +257,7 @@ class Connection:
             return b""
         word, flags, stream_id = unpack_header(data, len(preface))
         # "a SETTINGS frame … MUST be the first frame" - RFC 9113 3.4
-        if word & 0xFF != frames.SETTINGS or flags & FLAG_ACK or stream_id & STREAM_ID_MASK:
+        if word & 0xFF != frames.SETTINGS or flags & frames.FLAG_ACK or stream_id & STREAM_ID_MASK:
             raise not_http2(data)
         self._is_preface_received = True
         return data[len(preface) :]
@@ -313,13 +302,13 @@ class Connection:
 
     def _on_headers(self, flags: int, stream_id: int, block: bytes) -> None:
         """Handle HEADERS that are padded, have priority, or are continued."""
-        if flags & (FLAG_PADDED | FLAG_PRIORITY):
+        if flags & (FLAG_PADDED | frames.FLAG_PRIORITY):
             block = frames.strip_headers_extras(flags, block)
         if flags & FLAG_END_HEADERS:
             self._on_header_block(stream_id, block, flags & FLAG_END_STREAM)
         else:
             size_max = block_bytes_max(self.limits.header_list_bytes_max)
-            self._fragments = HeaderFragments(stream_id, flags & FLAG_END_STREAM, size_max)
+            self._fragments = frames.HeaderFragments(stream_id, flags & FLAG_END_STREAM, size_max)
             self._fragments.add(block)
 
     def _on_continuation(self, kind: int, flags: int, stream_id: int, fragment: bytes) -> None:
@@ -346,13 +335,13 @@ class Connection:
             handler(self, flags, stream_id, payload)
 
     def _on_priority(self, _flags: int, stream_id: int, payload: bytes) -> None:
-        check_size("PRIORITY", payload, frames.PRIORITY_BYTES)
+        frames.check_size("PRIORITY", payload, frames.PRIORITY_BYTES)
         if not stream_id:
             raise protocol_error("PRIORITY on stream 0")
         self._spend("PRIORITY")
 
     def _on_rst_stream(self, _flags: int, stream_id: int, payload: bytes) -> None:
-        check_size("RST_STREAM", payload, 4)
+        frames.check_size("RST_STREAM", payload, 4)
         stream = self.streams.get(stream_id)
         if stream is None:
             self._check_opened("RST_STREAM", stream_id)
@@ -363,13 +352,13 @@ class Connection:
     def _on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
         frames.check_on_connection("SETTINGS", stream_id)
         self._spend("SETTINGS")
-        if flags & FLAG_ACK:
-            check_size("SETTINGS acknowledgement", payload, 0)
+        if flags & frames.FLAG_ACK:
+            frames.check_size("SETTINGS acknowledgement", payload, 0)
             self._on_settings_ack()
             return
         frames.check_settings(payload)
         self.peer.apply(payload)
-        if self.peer.initial_window_bytes + self.outbound.window_change_max > WINDOW_MAX:
+        if self.peer.initial_window_bytes + self.outbound.window_change_max > frames.WINDOW_MAX:
             # This examines every stream, and no server needs such windows.
             for _ in range(OVERFLOW_CHECK_FRAMES):
                 self._spend("SETTINGS")
@@ -388,12 +377,12 @@ class Connection:
 
     def _on_ping(self, flags: int, stream_id: int, payload: bytes) -> None:
         frames.check_on_connection("PING", stream_id)
-        check_size("PING", payload, 8)
-        if flags & FLAG_ACK and payload == ROUND_TRIP_PING and self._trips.is_measuring:
+        frames.check_size("PING", payload, 8)
+        if flags & frames.FLAG_ACK and payload == ROUND_TRIP_PING and self._trips.is_measuring:
             self._trips.on_ack()
             return
         self._spend("PING")
-        if flags & FLAG_ACK:
+        if flags & frames.FLAG_ACK:
             self._listener.on_ping_ack(payload)
         else:
             self.outbound.emit(frames.encode_ping(payload, ack=True))
@@ -408,16 +397,16 @@ class Connection:
         self._check_drained()
 
     def _on_window_update(self, _flags: int, stream_id: int, payload: bytes) -> None:
-        check_size("WINDOW_UPDATE", payload, 4)
+        frames.check_size("WINDOW_UPDATE", payload, 4)
         self._spend("WINDOW_UPDATE")
-        increment = frames.unpack_u32(payload)[0] & WINDOW_MAX
+        increment = frames.unpack_u32(payload)[0] & frames.WINDOW_MAX
         if stream_id:
             self._on_stream_window_update(stream_id, increment)
             return
         if not increment:
             raise protocol_error("WINDOW_UPDATE by 0")
         self.outbound.add_window(increment)
-        if self.outbound.window > WINDOW_MAX:
+        if self.outbound.window > frames.WINDOW_MAX:
             raise flow_control_error("WINDOW_UPDATE overflows the window of the connection")
         self.outbound.send_blocked()
 
@@ -430,7 +419,7 @@ class Connection:
         if not increment:
             status = Status(StatusCode.INTERNAL, "peer sent WINDOW_UPDATE by 0")
             stream.reset(ErrorCode.PROTOCOL_ERROR, status)
-        elif stream.send_window > WINDOW_MAX:
+        elif stream.send_window > frames.WINDOW_MAX:
             status = Status(StatusCode.INTERNAL, "peer's WINDOW_UPDATE overflows the window")
             stream.reset(ErrorCode.FLOW_CONTROL_ERROR, status)
         else:

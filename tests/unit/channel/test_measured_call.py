@@ -26,9 +26,9 @@ from proxyless.metrics.instruments import (
     LOCALITY,
 )
 from proxyless.wire import StreamEnd
-from proxyless.wire.client import CallListener
 from proxyless.wire.frames import WINDOW_DEFAULT, encode_settings, encode_window_update
 from proxyless.wire.messages import PREFIX_BYTES, Unpacking
+from proxyless.wire.responses import CallListener
 from tests.worlds.channels import (
     UNAVAILABLE,
     UNPROCESSED,
