@@ -213,8 +213,8 @@ ROUTING = (
     Mutation(
         "exact-routes-overtake-earlier-ones",
         "xds/routing/route_table.py",
-        'for entry in merge(exact, others, key=attrgetter("index")):',
-        "for entry in (*exact, *others):",
+        "for index in merge(self._exact.get(path, ()), others):",
+        "for index in (*self._exact.get(path, ()), *others):",
         "A31-17",
         tests=("tests/spec/test_a31_xds.py",),
     ),
@@ -229,8 +229,8 @@ ROUTING = (
     Mutation(
         "removed-cluster-leaves-in-one-step",
         "xds/resolver.py",
-        "for key in self._refs.keys}",
-        "for key in self._refs.keys if self._selector and key in self._selector._refs}",
+        "keys, plugins = self._refs.keys,",
+        "keys, plugins = [*getattr(self._selector, '_refs', ())],",
         "A31-33",
         tests=(TEARS,),
     ),
@@ -304,7 +304,7 @@ XDS = (
     Mutation(
         "delta-removes-endpoints-in-use",
         "controlplane/delta.py",
-        "gone = new_names | had.keys() if is_full_state else new_names - initial.keys()",
+        "gone = new_names | had.keys() if is_full_state else new_names - in_use",
         "gone = new_names | had.keys()",
         "DX-11",
         tests=("tests/unit/controlplane/test_delta.py",),

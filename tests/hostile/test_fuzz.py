@@ -104,7 +104,7 @@ def test_large_memory_use_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
             super().__init__()
             self.leaked = [bytes(100_000) for _ in range(20)]
 
-    monkeypatch.setattr("proxyless.wire.connection.FrameBuffer", LeakingBuffer)
+    monkeypatch.setattr("proxyless.wire.frames.FrameBuffer", LeakingBuffer)
     failures = run_range(SEED, 0, CHECKED).failures
     assert any("holds " in failure for failure in failures)
 
