@@ -60,6 +60,10 @@ class RowRun:
     title: str
     steps: tuple[Step, ...]
 
+    def count_rounds(self, wanted: int) -> int:
+        """Programs like the soak run once, however many rounds the others have."""
+        return wanted if any(step.has_rounds for step in self.steps) else 1
+
 
 def _rpc(workloads: Sequence[str], *options: str) -> Step:
     return Step("rpc", ("--targets", "--only", *workloads, *options), from_rpc)

@@ -84,6 +84,11 @@ def test_rows_of_the_file_are_kept_and_not_measured_again(
     assert load(path)[1] == first
 
 
+def test_row_of_programs_that_run_once_has_one_round() -> None:
+    counted = {row.number: row.count_rounds(5) for row in ROWS}
+    assert {number for number, rounds in counted.items() if rounds == 1} == {"P17", "churn"}
+
+
 def test_program_without_results_is_a_failure_of_its_row() -> None:
     step = replace(ROWS[0].steps[0], module="rpc", arguments=("--no-such-option",))
     found = bench_all.run_step(step, "P1", step.argv(1))
