@@ -50,6 +50,17 @@ class ClusterView:
     def addresses(self) -> frozenset[str]:
         return frozenset().union(*self.priorities)
 
+    def describe(self) -> str:
+        """As the control plane wants it: when a client asked DNS depends on its traffic."""
+        if self.is_error:
+            return "error"
+        priorities = (
+            "DNS" if number == self.dns_priority else "+".join(sorted(addresses))
+            for number, addresses in enumerate(self.priorities)
+        )
+        draining = "+".join(sorted(self.draining))
+        return f"{', '.join(priorities)}; draining {draining}; drops {self.drop_share:g}"
+
     def endpoint_of(self, address: str) -> frozenset[str]:
         """All addresses of the endpoint with this address: all addresses from DNS are one."""
         from_dns = frozenset() if self.dns_priority is None else self.priorities[self.dns_priority]

@@ -29,7 +29,7 @@ class Outcome:
     kinds: tuple[str, ...] = ()
     virtual_s: float = 0.0
     events: int = 0
-    # The last config of each client, as text.
+    # The clusters of the last config of each client, as texts.
     finals: tuple[str, ...] = ()
 
     @property
@@ -43,10 +43,10 @@ def show_command(seed: int, options: Options | None = None) -> str:
     return command if options is None else f"{command} --options '{options.describe()}'"
 
 
-def show_failure(outcome: Outcome) -> str:
+def show_failure(outcome: Outcome, options: Options | None = None) -> str:
     """One line for a seed that failed: the command to run it again, and the first violation."""
     first, more = outcome.violations[0], len(outcome.violations) - 1
-    return f"{show_command(outcome.seed)}  # {first} (and {more} more)"
+    return f"{show_command(outcome.seed, options)}  # {first} (and {more} more)"
 
 
 def show_rpcs(rpcs: Counter[str]) -> str:

@@ -62,9 +62,10 @@ def run_seed(seed: int, options: Options | None = None, *, lines_kept: int | Non
         virtual_s=scenario.world.now_s() - scenario.start_s,
         events=scenario.world.journal.counts.total(),
         finals=tuple(
-            f"{name}: generation {client.configs[-1].generation} {client.configs[-1].clusters}"
+            f"{name}: generation {config.generation}, cluster {cluster}: {view.describe()}"
             for name, client in sorted(scenario.recorder.clients.items())
-            if client.configs
+            for config in client.configs[-1:]
+            for cluster, view in sorted(config.clusters.items())
         ),
     )
 
@@ -133,18 +134,24 @@ def _compare_variants(seeds: range, jobs: int) -> int:
 
 def find_differences(seed: int) -> list[str]:
     """What is wrong in a run of either variant, or with LEDS, and last configs that differ."""
-    outcomes = [
-        run_seed_quietly(
-            seed,
-            replace(options_of(seed), is_delta=is_delta, has_collections=has_collections),
-        )
+    variants = [
+        replace(options_of(seed), is_delta=is_delta, has_collections=has_collections)
         for is_delta, has_collections in ((False, False), (True, False), (True, True))
     ]
-    texts = [show_failure(outcome) for outcome in outcomes if not outcome.is_good]
+    outcomes = [run_seed_quietly(seed, options) for options in variants]
+    texts = [
+        show_failure(outcome, options)
+        for outcome, options in zip(outcomes, variants, strict=True)
+        if not outcome.is_good
+    ]
     if texts:
         return texts
-    first, *others = (outcome.finals for outcome in outcomes)
-    return [f"seed {seed}: {first} is not {other}" for other in others if other != first]
+    first, *others = outcomes
+    return [
+        f"{show_command(seed, options)}  # {text} only with one variant"
+        for other, options in zip(others, variants[1:], strict=True)
+        for text in sorted({*first.finals} ^ {*other.finals})
+    ]
 
 
 def _run_one(seed: int, options: Options | None, *, is_logged: bool) -> int:
