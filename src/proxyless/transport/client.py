@@ -284,10 +284,13 @@ class ClientTransport(Pump):
 
         With keepalive, a peer that does not answer in its timeout ends the connection.
         """
+        is_first = not self._probes
         self._probes += (on_answer,)
-        if self._keepalive is not None:
-            self._keepalive.await_answer()
-        self.send_keepalive_ping()
+        if is_first:
+            # One PING for all: servers count those that come too often.
+            if self._keepalive is not None:
+                self._keepalive.await_answer()
+            self.send_keepalive_ping()
 
     def send_keepalive_ping(self) -> None:
         self._wire.ping(_KEEPALIVE_PING)

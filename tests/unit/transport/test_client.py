@@ -423,6 +423,22 @@ async def test_probe_calls_back_when_its_ping_is_answered() -> None:
     await turn()
 
 
+async def test_probes_at_the_same_time_share_one_ping() -> None:
+    world = KeepaliveWorld(watchful(time_s=300))
+    UnaryCall(world.transport, BLOCK, b"message")
+    world.take_frames()
+    answers: list[str] = []
+    world.transport.probe(lambda: answers.append("a"))
+    world.transport.probe(lambda: answers.append("b"))
+    assert world.pings_after(0) == 1
+    world.answer_ping()
+    assert answers == ["a", "b"]
+    world.transport.probe(lambda: answers.append("c"))
+    assert world.pings_after(0) == 1
+    world.transport.close()
+    await turn()
+
+
 async def test_connection_is_aborted_when_a_probe_is_not_answered_in_time() -> None:
     world = KeepaliveWorld(watchful(time_s=300))
     call = UnaryCall(world.transport, BLOCK, b"message")

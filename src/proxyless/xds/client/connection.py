@@ -244,7 +244,6 @@ class Connection:
         """Note that the server answered. False if this type was not requested."""
         self._note_answer()
         self._owner.on_reachable(self)
-        self._timers.messages += 1
         if self._timers.has_fired:
             self._timers.has_fired = False
             # Those of a silent stream start again, because the server has just been found alive.

@@ -3,8 +3,8 @@
 Specs: A57 (resource timers), D50.
 
 The resources of one request share a timer. When it fires, the server may be gone without having
-closed the connection. If it has sent nothing since the request, it has to answer a probe first:
-only a server that is alive can have decided not to send a resource.
+closed the connection, so it has to answer a probe first: only a server that is alive can have
+decided not to send a resource.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ class ResourceTimers:
         self._on_expired = on_expired
         # Those that run, by resource.
         self._waits: dict[ResourceKey, _Wait] = {}
-        # Messages of the server, counted by the owner; and whether a timer has fired since.
-        self.messages = 0
+        # Whether a timer has fired since the server's last message; reset by the owner.
         self.has_fired = False
 
     def left_s(self) -> dict[ResourceKey, float]:
@@ -60,7 +59,7 @@ class ResourceTimers:
         """Start one timer for those of these resources that have none."""
         awaited = [key for key in keys if key not in self._waits]
         if awaited:
-            wait = _Wait(awaited, self.messages)
+            wait = _Wait(awaited)
             wait.timer = self._clock.call_later(self._timeout_s, partial(self._on_timer, wait))
             self._waits.update(dict.fromkeys(awaited, wait))
 
@@ -79,7 +78,7 @@ class ResourceTimers:
         self._waits = {}
 
     def _on_timer(self, wait: _Wait) -> None:
-        if self._stream.has_answered and self.messages == wait.messages_before:
+        if self._stream.has_answered:
             self._stream.probe(partial(self._expire, wait))
         else:
             self._expire(wait)
@@ -97,9 +96,8 @@ class ResourceTimers:
 class _Wait:
     """Timer of the resources of one request."""
 
-    __slots__ = ("keys", "messages_before", "timer")
+    __slots__ = ("keys", "timer")
 
-    def __init__(self, keys: Iterable[ResourceKey], messages_before: int) -> None:
+    def __init__(self, keys: Iterable[ResourceKey]) -> None:
         self.keys = dict.fromkeys(keys)
-        self.messages_before = messages_before
         self.timer: Timer

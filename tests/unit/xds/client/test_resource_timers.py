@@ -44,18 +44,8 @@ def test_timer_expires_at_once_on_a_stream_without_a_response() -> None:
     assert world.timers.left_s() == {}
 
 
-def test_timer_expires_at_once_when_a_message_came_after_the_request() -> None:
+def test_server_that_has_answered_before_is_probed_and_the_timer_expires_with_its_answer() -> None:
     world = TimerWorld()
-    world.timers.start([X])
-    world.clock.advance(1)
-    world.timers.messages += 1
-    world.clock.advance(14)
-    assert (world.expired, world.probes) == ([X], [])
-
-
-def test_quiet_server_is_probed_and_the_timer_expires_with_its_answer() -> None:
-    world = TimerWorld()
-    world.timers.messages += 1
     world.timers.start([X])
     world.clock.advance(15)
     assert (world.expired, len(world.probes)) == ([], 1)
