@@ -4,6 +4,7 @@ The peers are raw sockets, so that a test decides what the kernel has received w
 """
 
 import asyncio
+import os
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -16,7 +17,7 @@ import proxyless.sync
 from bench.transport_calls import UnaryCall
 from proxyless.base import IpAddress, Status, StatusCode
 from proxyless.front.sync.background import shared_background
-from proxyless.transport import ClientTransport, Server, ServerCall
+from proxyless.transport import ClientTransport, Server, ServerCall, pump
 from proxyless.wire import frames as kinds
 from tests.worlds.raw_peers import ResettablePeer, reset
 from tests.worlds.transports import (
@@ -102,6 +103,28 @@ async def test_call_that_was_sent_and_not_answered_is_not_retried(client: Transp
         end = await expect_status(first, StatusCode.UNAVAILABLE, "connection lost")
         assert not end.is_unprocessed
         assert (await finish(second)).is_unprocessed
+
+
+async def test_exception_of_a_write_ends_the_connection_and_is_reported(
+    client: TransportClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(descriptor: int, output: bytes) -> int:
+        os.write(descriptor, output)
+        # As when a signal arrives during the write.
+        raise MemoryError("raised by a signal handler")
+
+    reported: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    async with connected(client) as (transport, _):
+        monkeypatch.setattr(pump, "write_directly", write)
+        call = UnaryCall(transport, BLOCK, b"request")
+        later = UnaryCall(transport, BLOCK, b"request")
+        end = await expect_status(call, StatusCode.UNAVAILABLE, "connection lost: raised by")
+        # The peer may have received it.
+        assert not end.is_unprocessed
+        assert (await finish(later)).is_unprocessed
+    assert [type(error) for error in reported] == [MemoryError]
 
 
 async def test_calls_of_one_turn_are_not_sent_when_the_peer_has_closed(

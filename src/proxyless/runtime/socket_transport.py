@@ -204,8 +204,8 @@ class SocketTransport(asyncio.Transport):
             )
         except (BlockingIOError, InterruptedError):
             return
-        except OSError as error:
-            self._lose(error)
+        except Exception as error:
+            self._fail(error)
             return
         try:
             if not received:
@@ -224,10 +224,17 @@ class SocketTransport(asyncio.Transport):
         else:
             self.close()
 
+    def _fail(self, error: Exception) -> None:
+        """End the connection: reading or writing raised. As in asyncio, OSError is not a bug."""
+        if isinstance(error, OSError):
+            self._lose(error)
+        else:
+            self._on_bug(error)
+
     def _on_bug(self, error: Exception) -> None:
         self._loop.call_exception_handler(
             {
-                "message": "a connection's protocol or event loop raised",
+                "message": "a connection's protocol, socket or event loop raised",
                 "exception": error,
                 "transport": self,
                 "protocol": self._protocol,
@@ -259,8 +266,8 @@ class SocketTransport(asyncio.Transport):
                 if sent == len(data):
                     return
                 self._loop.add_writer(self._socket.fileno(), self._on_writable)
-            except OSError as error:
-                self._lose(error)
+            except Exception as error:
+                self._fail(error)
                 return
             self._unsent = bytearray(memoryview(data)[sent:])
         else:
@@ -275,8 +282,8 @@ class SocketTransport(asyncio.Transport):
             return  # Another callback of this turn has aborted it.
         try:
             sent = self._send(self._unsent)
-        except OSError as error:
-            self._lose(error)
+        except Exception as error:
+            self._fail(error)
             return
         del cast("bytearray", self._unsent)[:sent]
         if not self._unsent:

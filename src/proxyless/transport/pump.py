@@ -146,6 +146,9 @@ class Pump(asyncio.BufferedProtocol):
         except OSError as error:
             self._on_writes_broken(error)
             return
+        except Exception as error:
+            self._on_write_raised(error)
+            return
         self._is_buffering = sent != len(output)
         if self._is_buffering:
             socket.write(memoryview(output)[sent:])
@@ -160,6 +163,15 @@ class Pump(asyncio.BufferedProtocol):
         """Called once: nothing can be sent any more. None: the peer has closed the connection."""
         if self._socket is not None:
             self.abort(lost_by(error))
+
+    def _on_write_raised(self, error: Exception) -> None:
+        """End the connection, as asyncio's transports do: it is unknown whether bytes were sent."""
+        # A signal handler may have raised it after the write: calls are not retried transparently.
+        self._wire.note_sent()
+        self._is_write_broken = True
+        message = "writing to a connection's socket raised"
+        self._loop.call_exception_handler({"message": message, "exception": error})
+        self._loop.call_soon(self.abort, lost_by(error))
 
     # Called by the loop
 

@@ -64,6 +64,13 @@ class Recorder(asyncio.Protocol):
                 await self.changed.wait()
 
 
+class BufferlessRecorder(Recorder, asyncio.BufferedProtocol):
+    """Has no memory for what is received."""
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        raise MemoryError
+
+
 class TransportWorld:
     """A connected transport, its protocol, and the peer's socket, which blocks."""
 
@@ -90,8 +97,10 @@ def unexpected(error: OSError) -> None:
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[TransportWorld]:
-    protocol = Recorder()
+async def connected(
+    make_protocol: Callable[[], Recorder] = Recorder,
+) -> AsyncIterator[TransportWorld]:
+    protocol = make_protocol()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         host, port = listener.getsockname()
         loop = asyncio.get_running_loop()
@@ -244,6 +253,18 @@ async def test_exception_in_a_protocol_ends_the_connection_and_is_reported() -> 
     assert reported == [world.protocol.error]
 
 
+async def test_connection_is_lost_when_there_is_no_memory_to_read() -> None:
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: reported.append(context["exception"])
+    )
+    async with connected(BufferlessRecorder) as world:
+        world.peer.send(b"data")
+        await world.protocol.wait_for("lost")
+        assert isinstance(world.protocol.error, MemoryError)
+    assert reported == [world.protocol.error]
+
+
 # Writing
 
 
@@ -346,6 +367,28 @@ async def test_write_error_ends_the_connection(is_buffered: bool) -> None:
             await asyncio.sleep(0)  # noqa: TID251 - one turn of the loop
         await world.protocol.lost
         assert isinstance(world.protocol.error, BrokenPipeError | ConnectionResetError)
+
+
+@pytest.mark.parametrize("is_buffered", [False, True])
+async def test_exception_of_a_write_ends_the_connection_and_is_reported(
+    is_buffered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send(*_: object) -> int:
+        raise MemoryError
+
+    loop, reported = asyncio.get_running_loop(), list[Any]()
+    loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    async with connected() as world:
+        if is_buffered:
+            world.transport.write(LARGE)
+        monkeypatch.setattr(socket.socket, "send", send)
+        world.transport.write(b"data")
+        # The peer reads, so that the socket becomes writable.
+        while is_buffered and "lost" not in world.protocol.calls:
+            await loop.sock_recv(world.peer, len(LARGE))
+        await world.protocol.wait_for("lost")
+        assert isinstance(world.protocol.error, MemoryError)
+    assert reported == [world.protocol.error]
 
 
 def test_socket_is_closed_without_a_warning_when_its_loop_is_closed() -> None:
