@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:18000"
 TEXT: Final = "text"
+ALLOW_EMPTY: Final = "--allow-empty"
 
 
 def fill_parser(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +45,7 @@ def fill_parser(parser: argparse.ArgumentParser) -> None:
         help="host:port or unix:path (default: %(default)s; port 0 for any free port)",
     )
     parser.add_argument(
-        "--allow-empty", action="store_true", help="serve empty files, and no resources at all"
+        ALLOW_EMPTY, action="store_true", help="serve empty files, and no resources at all"
     )
     parser.add_argument("--tls-cert", metavar="FILE", type=Path, help="certificate chain, in PEM")
     parser.add_argument("--tls-key", metavar="FILE", type=Path, help="private key, in PEM")
@@ -112,7 +113,7 @@ def run(parsed: argparse.Namespace) -> int:
             asyncio.run(serving.serve(parsed))
     except ValidationError as error:
         context = ", ".join(map(str, parsed.paths))
-        return _fail(parsed, map(serving.add_hint, describe_errors(error.errors, context)))
+        return _fail(parsed, describe_errors(error.errors, context))
     except OSError as error:
         return _fail(parsed, [str(error)])
     return 0

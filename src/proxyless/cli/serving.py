@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from proxyless.base import Event, Trace, ValidationError
 from proxyless.base.texts import count
 from proxyless.cli.output import JSON, print_lines
+from proxyless.cli.serve import ALLOW_EMPTY
 from proxyless.cli.signals import call_on_termination
 from proxyless.controlplane import (
     ENDPOINTS,
@@ -42,13 +43,9 @@ def check(parsed: argparse.Namespace) -> None:
         on_snapshot=lambda _: None,
         on_problem=lambda _: None,
         allow_empty=parsed.allow_empty,
+        empty_option=ALLOW_EMPTY,
     )
     print_lines(_describe(source.load()))
-
-
-def add_hint(text: str) -> str:
-    """The error text with the option of the command."""
-    return text.replace("unless empty is allowed", "or --allow-empty")
 
 
 def _make_options(parsed: argparse.Namespace) -> ServiceOptions:
@@ -73,7 +70,7 @@ async def serve(parsed: argparse.Namespace) -> None:
         control_plane.set_snapshot(snapshot)
 
     def on_problem(error: ValidationError) -> None:
-        _LOGGER.error("kept the last good state: %s", add_hint(str(error)))
+        _LOGGER.error("kept the last good state: %s", error)
 
     # Reading a large file takes seconds, and must not block the event loop.
     source = FileSource(
@@ -83,6 +80,7 @@ async def serve(parsed: argparse.Namespace) -> None:
         on_problem=on_problem,
         offload=ThreadOffload(),
         allow_empty=parsed.allow_empty,
+        empty_option=ALLOW_EMPTY,
     )
     try:
         snapshot = await _load(source, stopped)

@@ -70,11 +70,6 @@ def _log_event(event: Event) -> None:
         LOGGER.warning("%s", event.fields["missing"])
 
 
-def _describe(error: ValidationError) -> str:
-    # A client of files cannot allow that.
-    return str(error).replace(" unless empty is allowed", "")
-
-
 class FileTransports:
     """Factory of transports to files."""
 
@@ -105,6 +100,8 @@ class FileTransport:
             on_snapshot=self._on_snapshot,
             on_problem=self._on_problem,
             offload=offload,
+            # A client of files cannot allow that.
+            empty_option="",
         )
         # None before the files are valid once.
         self.served: ServedConfig | None = None
@@ -178,9 +175,9 @@ class FileTransport:
 
     def _on_problem(self, error: ValidationError) -> None:
         if self.served is not None:
-            LOGGER.error("kept the last good state: %s", _describe(error))
+            LOGGER.error("kept the last good state: %s", error)
             return
-        self._problem = Status(StatusCode.UNAVAILABLE, one_line(_describe(error)))
+        self._problem = Status(StatusCode.UNAVAILABLE, one_line(str(error)))
         self._report_problem()
 
     def _report_problem(self) -> None:

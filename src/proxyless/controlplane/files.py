@@ -123,7 +123,7 @@ class FileSource:
 
     `offload` runs the scans. A scan starts after the previous one has ended, so callbacks are in
     the order of the changes. Without `allow_empty`, a file without content and a source without
-    any resource are errors.
+    any resource are errors, which suggest `empty_option`.
     """
 
     def __init__(  # noqa: PLR0913 - independent options
@@ -136,11 +136,13 @@ class FileSource:
         poll_interval_s: float = POLL_INTERVAL_S,
         offload: Offload = _run_now,
         allow_empty: bool = False,
+        empty_option: str = "allow_empty=True",
     ) -> None:
         # Fixed at construction.
         given = (paths,) if isinstance(paths, Path | str) else paths
         self._roots: Final = tuple(map(Path, given))
         self._allow_empty: Final = allow_empty
+        self._or_option: Final = f" or {empty_option}" if empty_option else ""
         self._clock: Final = clock
         self._on_snapshot: Final = on_snapshot
         self._on_problem: Final = on_problem
@@ -257,7 +259,7 @@ class FileSource:
                 parsed[path] = kept
         resources = reject_duplicates(located, errors)
         if errors.ok and not resources and not self._allow_empty:
-            errors.add("has no resources, wanted at least one unless empty is allowed")
+            errors.add(f"has no resources, wanted at least one{self._or_option}")
         if not errors.ok:
             return _Scan(stamps, parsed, error=self._make_error(errors))
         try:
@@ -325,7 +327,7 @@ class FileSource:
             if errors.count > count:
                 return None
             if not self._allow_empty and is_blank(text):
-                errors.add("is empty, wanted resources unless empty is allowed")
+                errors.add(f"is empty, wanted resources{self._or_option}")
             elif (
                 before is not None
                 and before.ends_with_newline

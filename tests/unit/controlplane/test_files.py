@@ -91,7 +91,7 @@ def test_all_files_below_the_directory_are_read(world: FileSourceWorld) -> None:
     assert world.start() == ["a", "b1", "b2", "c"]
 
 
-EMPTY = "[error:has no resources, wanted at least one unless empty is allowed]"
+EMPTY = "[error:has no resources, wanted at least one or allow_empty=True]"
 
 
 def test_source_without_resources_is_an_error(world: FileSourceWorld) -> None:
@@ -179,7 +179,7 @@ def test_last_valid_snapshot_is_kept_when_a_file_is_emptied(
     world.poll()
     assert world.names() == ["a", "b"]
     [problem] = world.problems
-    assert "field:a.yaml error:is empty, wanted resources unless empty is allowed" in problem
+    assert "field:a.yaml error:is empty, wanted resources or allow_empty=True" in problem
 
 
 def test_last_valid_snapshot_is_kept_when_a_file_ends_without_its_newline(
