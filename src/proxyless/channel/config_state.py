@@ -95,11 +95,12 @@ class ConfigState:
         return True
 
     def _next_throttle(self, service_config: ServiceConfig) -> RetryThrottle | None:
-        if service_config.retry_throttling is None:
+        config = service_config.retry_throttling
+        if config is None:
             return None
         from proxyless.channel.retry import RetryThrottle  # noqa: PLC0415 - seldom used
 
-        return RetryThrottle.following(self.throttle, service_config)
+        return RetryThrottle.following(self.throttle, config)
 
     def publish(self, selector: ConfigSelector) -> None:
         """Select with this from now on, beginning with the RPCs that wait."""

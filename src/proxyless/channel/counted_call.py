@@ -87,10 +87,6 @@ class CountedCall(Call):
     # `CallSample`
 
     @property
-    def path(self) -> str:
-        return self._method.path
-
-    @property
     def pick_attributes(self) -> Attributes | None:
         return None if self._info is None else self._info.attributes
 

@@ -20,7 +20,6 @@ from proxyless.channel.service_config import (
     HedgingPolicy,
     RetryPolicy,
     RetryThrottling,
-    ServiceConfig,
 )
 
 PUSHBACK_KEY: Final = "grpc-retry-pushback-ms"
@@ -90,12 +89,9 @@ class RetryThrottle:
 
     @classmethod
     def following(
-        cls, previous: "RetryThrottle | None", service_config: ServiceConfig
-    ) -> "RetryThrottle | None":
+        cls, previous: "RetryThrottle | None", config: RetryThrottling
+    ) -> "RetryThrottle":
         """The throttle for a new config, with the same share of tokens as the previous one."""
-        config = service_config.retry_throttling
-        if config is None:
-            return None
         return cls(config) if previous is None else previous.scaled_to(config)
 
     def scaled_to(self, config: RetryThrottling) -> "RetryThrottle":

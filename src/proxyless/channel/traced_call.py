@@ -80,10 +80,10 @@ class TracedCalls:
         return TracedCalls(extend(self._traced), extend(self._plain), extend(self._measured))
 
 
-class PropagatingCall(Call):
-    """A call that is neither recorded nor measured, and sends the context of its trace."""
+class _ContextSender(Call):
+    """Sends the context of a trace with the first attempt and, as part of the metadata, later."""
 
-    __slots__ = ("propagated",)
+    __slots__ = ()
 
     # Set by `TracedCalls`; empty after the first attempt.
     propagated: Metadata
@@ -97,20 +97,16 @@ class PropagatingCall(Call):
         super()._open(transport, tracker, encoder)
 
 
-class MeasuredPropagatingCall(MeasuredCall):
-    """The same for a call that is measured."""
+class PropagatingCall(_ContextSender):
+    """A call that is neither recorded nor measured, and sends the context of its trace."""
 
     __slots__ = ("propagated",)
 
-    propagated: Metadata
 
-    def _open(
-        self, transport: ClientTransport, tracker: CallTracker | None, encoder: RequestEncoder
-    ) -> None:
-        if added := self.propagated:
-            own, self.propagated = self._metadata, EMPTY_METADATA
-            self._metadata = replace_metadata(own, added) if own else added
-        super()._open(transport, tracker, encoder)
+class MeasuredPropagatingCall(_ContextSender, MeasuredCall):
+    """A call that is measured and not recorded, and sends the context of its trace."""
+
+    __slots__ = ("propagated",)
 
 
 class TracedCall(MeasuredCall):

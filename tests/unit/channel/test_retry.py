@@ -28,7 +28,6 @@ from proxyless.channel.service_config import (
     HedgingPolicy,
     RetryPolicy,
     RetryThrottling,
-    ServiceConfig,
 )
 from proxyless.channel.transparent_retries import (
     NO_RETRIES,
@@ -223,28 +222,18 @@ def test_token_is_taken_for_retryable_codes_and_refusals(
     assert tokens_of(throttle) == tokens
 
 
-def config_of(throttling: RetryThrottling | None) -> ServiceConfig:
-    return ServiceConfig(policy=None, retry_throttling=throttling)
-
-
 def test_throttle_is_kept_when_the_new_config_is_equal() -> None:
-    first = RetryThrottle.following(None, config_of(RetryThrottling(10_000, 100)))
-    assert first is not None
+    first = RetryThrottle.following(None, RetryThrottling(10_000, 100))
     assert tokens_of(first) == 10
-    assert RetryThrottle.following(first, config_of(RetryThrottling(10_000, 100))) is first
+    assert RetryThrottle.following(first, RetryThrottling(10_000, 100)) is first
 
 
 @pytest.mark.parametrize(("tokens", "left"), [(20, 14.0), (10, 7.0), (1, 0.7)])
 def test_new_throttle_has_the_same_share_of_tokens(tokens: int, left: float) -> None:
     before = RetryThrottle(RetryThrottling(10_000, 100), 7000)
-    after = RetryThrottle.following(before, config_of(RetryThrottling(tokens * 1000, 200)))
-    assert after is not None
+    after = RetryThrottle.following(before, RetryThrottling(tokens * 1000, 200))
     assert after is not before
     assert (tokens_of(after), tokens_of(before)) == (left, 7.0)
-
-
-def test_without_throttling_in_the_config_there_is_no_throttle() -> None:
-    assert RetryThrottle.following(throttle_of(), config_of(None)) is None
 
 
 # Retries
