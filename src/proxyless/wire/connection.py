@@ -94,7 +94,7 @@ class Connection:
         self.held_bytes = 0
         # Sending.
         self.outbound = Outbound(listener.on_output, turns or Turns())
-        # Open streams, and whether there may be more.
+        # Open streams, and whether others may wait to be opened.
         self.streams: dict[int, Stream] = {}
         self.has_waiting = False
         self.is_draining = False

@@ -105,9 +105,8 @@ class PeerSettings:
         # "It is recommended that this value be no smaller than 100"; unlimited until announced.
         self.concurrent_streams_max = self._announced_streams_max = frames.WINDOW_MAX
 
-    def apply(self, payload: bytes) -> int:
-        """Take a SETTINGS payload; return by how much the initial window changed."""
-        window_before = self.initial_window_bytes
+    def apply(self, payload: bytes) -> None:
+        """Take a SETTINGS payload."""
         for identifier, value in frames.decode_settings(payload):
             if identifier == frames.INITIAL_WINDOW_SIZE:
                 if value > frames.WINDOW_MAX:
@@ -123,7 +122,6 @@ class PeerSettings:
                 self.concurrent_streams_max = self._announced_streams_max = value
             elif identifier == frames.ENABLE_PUSH and value > 1:
                 raise protocol_error(f"SETTINGS_ENABLE_PUSH is {value}, wanted 0 or 1")
-        return self.initial_window_bytes - window_before
 
     def on_refused(self, streams: int) -> None:
         """The peer has this many streams and refused another one, though it announced more."""

@@ -61,15 +61,15 @@ def test_the_peer_starts_with_the_defaults_of_http2() -> None:
 def test_the_last_value_of_a_setting_is_used() -> None:
     peer = PeerSettings()
     window = frames.INITIAL_WINDOW_SIZE
-    assert peer.apply(payload((window, 10), (window, 100_000))) == 100_000 - 65_535
+    peer.apply(payload((window, 10), (window, 100_000)))
     assert peer.initial_window_bytes == 100_000
 
 
 def test_settings_change_only_what_they_name() -> None:
     peer = PeerSettings()
-    assert peer.apply(payload((frames.MAX_CONCURRENT_STREAMS, 7))) == 0
-    assert peer.apply(payload((frames.MAX_FRAME_SIZE, 20_000))) == 0
-    assert peer.apply(payload((0x99, 1), (frames.HEADER_TABLE_SIZE, 0))) == 0
+    peer.apply(payload((frames.MAX_CONCURRENT_STREAMS, 7)))
+    peer.apply(payload((frames.MAX_FRAME_SIZE, 20_000)))
+    peer.apply(payload((0x99, 1), (frames.HEADER_TABLE_SIZE, 0)))
     assert peer.concurrent_streams_max == 7
     assert peer.frame_bytes_max == 20_000
     assert peer.initial_window_bytes == 65_535
