@@ -6,7 +6,7 @@ error of an RPC holds a `FailedRpc` for `explain_error`, with a weak reference t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 from weakref import ref
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from proxyless.base import Metadata
     from proxyless.base.explanation import Explanation
     from proxyless.channel import Call, Channel, ChannelView
-    from proxyless.front.conversions import Deserializer, Serializer
+    from proxyless.front.conversions import Deserializer, MetadataLike, Serializer
     from proxyless.lb import LbNode
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ class ChannelApi(Generic[UU, US, SU, SS]):
         """
         return self._with_core(_lb_tree)
 
-    def explain(self, method: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> Explanation:
+    def explain(self, method: str, metadata: MetadataLike = ()) -> Explanation:
         """Explain where an RPC of this method would go now, or why it would fail or wait.
 
         Has no side effects: an idle channel stays idle, no pick is made, nothing is awaited. For an

@@ -17,6 +17,8 @@ from proxyless.base import (
 )
 from proxyless.wire import IDENTITY, StreamEnd
 
+# Metadata as an application passes it.
+MetadataLike = Iterable[tuple[str, str | bytes]]
 Serializer = Callable[[Any], bytes] | None
 Deserializer = Callable[[bytes], Any] | None
 
@@ -68,7 +70,7 @@ def check_timeout(timeout: float | None) -> float | None:
     return timeout
 
 
-def to_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> Metadata:
+def to_metadata(metadata: MetadataLike | None) -> Metadata:
     """An application's metadata.
 
     Raises TypeError or InvalidMetadataError naming the key, ValueError for what is not pairs.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import replace
@@ -31,13 +31,13 @@ from proxyless.channel.credentials import (
     OnMetadata,
     Withdraw,
 )
-from proxyless.front.conversions import to_metadata
+from proxyless.front.conversions import MetadataLike, to_metadata
 
 if TYPE_CHECKING:
     from proxyless.transport import ClientTls, TlsSessions
 
 # Call credentials of an application: takes the service URL and the path, returns metadata.
-MetadataFunction = Callable[[str, str], Awaitable[Iterable[tuple[str, str | bytes]]]]
+MetadataFunction = Callable[[str, str], Awaitable[MetadataLike]]
 
 
 _LOGGER: Final = logging.getLogger("proxyless.channel")
@@ -198,7 +198,7 @@ def to_call_credentials(credentials: object) -> CallCredentials:
     )
 
 
-def _checked(pairs: Iterable[tuple[str, str | bytes]] | None) -> Metadata | Status:
+def _checked(pairs: MetadataLike | None) -> Metadata | Status:
     try:
         return to_metadata(pairs)
     except (ValueError, TypeError) as error:

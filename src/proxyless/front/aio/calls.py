@@ -49,7 +49,7 @@ class _CallApi:
     @property
     def rpc(self) -> Call:
         """For `call_route`."""
-        return self._outcome.core
+        return self._outcome.call
 
     def cancelled(self) -> bool:
         end = self._outcome.end
@@ -62,7 +62,7 @@ class _CallApi:
         return self._outcome.cancel()
 
     def time_remaining(self) -> float | None:
-        return self._outcome.core.time_remaining_s()
+        return self._outcome.call.time_remaining_s()
 
     def add_done_callback(self, callback: DoneCallback) -> None:
         self._outcome.call_when_done(lambda: callback(self))
@@ -128,7 +128,7 @@ class _StreamResponse(_CallApi):
     def __del__(self) -> None:
         outcome = self._outcome
         # May run in any thread, and after the loop is closed.
-        if outcome.end is None and not outcome.loop.is_closed() and hasattr(outcome, "core"):
+        if outcome.end is None and not outcome.loop.is_closed() and hasattr(outcome, "call"):
             outcome.loop.call_soon_threadsafe(outcome.cancel, COLLECTED)
 
     def __aiter__(self) -> AsyncIterator[Any]:
@@ -181,29 +181,29 @@ class _RequestWriter:
             if isinstance(requests, AsyncIterable):
                 async for request in requests:
                     await self._send(request)
-                    if outcome.core.is_ended or outcome.received_end is not None:
+                    if outcome.call.is_ended or outcome.received_end is not None:
                         return
             else:
                 for request in requests:
                     await self._send(request)
-                    if outcome.core.is_ended or outcome.received_end is not None:
+                    if outcome.call.is_ended or outcome.received_end is not None:
                         return
         except asyncio.CancelledError:
             raise
         except Exception as error:
             text = f"request iterator raised {type(error).__name__}: {error}"
-            outcome.core.cancel(Status(StatusCode.UNKNOWN, text))
+            outcome.call.cancel(Status(StatusCode.UNKNOWN, text))
         else:
-            outcome.core.close_sending()
+            outcome.call.close_sending()
 
     async def write(self, request: object) -> None:
         outcome = self._outcome
         if outcome.end is not None:
             raise asyncio.InvalidStateError(ALREADY_FINISHED)
-        if outcome.core.is_half_closed:
+        if outcome.call.is_half_closed:
             raise asyncio.InvalidStateError(_HALF_CLOSED)
         received_end = outcome.received_end
-        if outcome.core.is_ended or received_end is not None:
+        if outcome.call.is_ended or received_end is not None:
             await self._refuse()
         await self._send(request)
         if outcome.received_end is not None:
@@ -221,10 +221,10 @@ class _RequestWriter:
         outcome = self._outcome
         message = serialize(self._serializer, request)
         if isinstance(message, Status):
-            outcome.core.cancel(message)
+            outcome.call.cancel(message)
             return
-        outcome.core.send_message(message)
-        while not outcome.core.is_writable:
+        outcome.call.send_message(message)
+        while not outcome.call.is_writable:
             try:
                 await outcome.new_waiter()
             except asyncio.CancelledError:
@@ -233,7 +233,7 @@ class _RequestWriter:
 
     def done_writing(self) -> None:
         if self._outcome.end is None:
-            self._outcome.core.close_sending()
+            self._outcome.call.close_sending()
 
 
 class _StreamRequest:

@@ -13,7 +13,6 @@ from collections.abc import (
     AsyncIterator,
     Callable,
     Generator,
-    Iterable,
     Mapping,
     Sequence,
 )
@@ -22,17 +21,16 @@ from typing import Any, ClassVar, Final, NamedTuple
 import grpc
 import grpc.aio
 
+from proxyless.channel.statuses import CANCELLED
 from proxyless.front.aio.calls import ALREADY_FINISHED, MIXED_STYLES, RequestIterator
-
-_LOCALLY_CANCELLED: Final = "Locally cancelled by application!"
-
+from proxyless.front.conversions import MetadataLike
 
 # An application's arguments for one call, without requests. A plain tuple, because there is one for
 # every RPC; interceptors use a `CallSpec`.
 CallArguments = tuple[
     str,
     float | None,
-    Iterable[tuple[str, str | bytes]] | None,
+    MetadataLike | None,
     grpc.CallCredentials | None,
     bool | None,
     grpc.Compression | None,
@@ -44,7 +42,7 @@ class CallSpec(NamedTuple):
 
     path: str
     timeout: float | None = None
-    metadata: Iterable[tuple[str, str | bytes]] | None = None
+    metadata: MetadataLike | None = None
     credentials: grpc.CallCredentials | None = None
     wait_for_ready: bool | None = None
     compression: grpc.Compression | None = None
@@ -87,7 +85,7 @@ async def _run_chain(
     return await run(0, details, requests)
 
 
-def _as_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> grpc.aio.Metadata:
+def _as_metadata(metadata: MetadataLike | None) -> grpc.aio.Metadata:
     if isinstance(metadata, grpc.aio.Metadata):
         return metadata
     return grpc.aio.Metadata(*(metadata or ()))
@@ -212,7 +210,7 @@ class InterceptedCall:
         return await self._get("code", grpc.StatusCode.CANCELLED)
 
     async def details(self) -> str:
-        return str(await self._get("details", _LOCALLY_CANCELLED))
+        return str(await self._get("details", CANCELLED.details))
 
     async def debug_error_string(self) -> str | None:
         text: str | None = await self._get("debug_error_string", "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,6 +19,7 @@ from proxyless.front.aio.calls import (
 from proxyless.front.aio.outcomes import StreamOutcome
 from proxyless.front.conversions import (
     Deserializer,
+    MetadataLike,
     Serializer,
     check_timeout,
     serialize,
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from proxyless.channel import Call, Channel, Method
     from proxyless.front.aio.channel import AioChannel
     from proxyless.front.aio.interceptors import CallArguments, InterceptedCall
-
-MetadataLike = Iterable[tuple[str, str | bytes]]
 
 
 class _MultiCallable:
@@ -102,7 +100,7 @@ class _MultiCallable:
             call.credentials = own_credentials
         if refusal is not None:
             call.credentials = refusal
-        outcome.core = call
+        outcome.call = call
         return call
 
     def _start_with_request(self, call: Call, request: object) -> None:

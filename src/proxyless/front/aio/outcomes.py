@@ -49,7 +49,7 @@ class Outcome:
         "_done_callbacks",
         "_end_waiters",
         "_waiters",
-        "core",
+        "call",
         "deserializer",
         "end",
         "head",
@@ -60,7 +60,7 @@ class Outcome:
     )
 
     # Set before the RPC starts.
-    core: Call
+    call: Call
 
     def __init__(self, loop: asyncio.AbstractEventLoop, deserializer: Deserializer) -> None:
         # Fixed at construction.
@@ -164,7 +164,7 @@ class Outcome:
 
     async def wait_connected(self) -> None:
         """Return when the RPC is on a connection; raise if it has failed."""
-        while self.received_end is None and not self.core.is_connected:
+        while self.received_end is None and not self.call.is_connected:
             await self._wait_change()
         if self.end is not None:
             self.raise_if_failed()
@@ -174,11 +174,11 @@ class Outcome:
     def cancel(self, status: Status = CANCELLED) -> bool:
         if self.end is not None:
             return False
-        if self.core.is_ended:
+        if self.call.is_ended:
             # Replaces the end, which is not delivered yet.
             self.on_end(StreamEnd(status))
         else:
-            self.core.cancel(status)
+            self.call.cancel(status)
         return True
 
     def call_when_done(self, callback: Callable[[], None]) -> None:
@@ -206,7 +206,7 @@ class Outcome:
         if end.status is CANCELLED:
             raise asyncio.CancelledError
         error = to_aio_error(end, self.head or EMPTY_METADATA)
-        raise attach_rpc(error, self.core, call_here)
+        raise attach_rpc(error, self.call, call_here)
 
 
 class UnaryOutcome(Outcome):
@@ -219,7 +219,7 @@ class UnaryOutcome(Outcome):
 
     def on_message(self, message: bytes) -> None:
         if self.response is not None:
-            self.core.cancel(SECOND_MESSAGE)
+            self.call.cancel(SECOND_MESSAGE)
         else:
             self.response = message
 
@@ -257,7 +257,7 @@ class StreamOutcome(Outcome):
     @property
     def received_end(self) -> StreamEnd | None:
         if self.end is None and (self._is_packed or self._is_held):
-            return self._pending_end or self.core.undelivered_end
+            return self._pending_end or self.call.undelivered_end
         return self._pending_end if self.end is None else self.end
 
     def choose_unpacking(self) -> Unpacking:
@@ -278,13 +278,13 @@ class StreamOutcome(Outcome):
         self._received_bytes += len(message) + MESSAGE_OVERHEAD_BYTES
         if self._received_bytes > BUFFERED_BYTES_MAX:
             self._is_held = True
-            self.core.hold()
+            self.call.hold()
         self.wake()
 
     def on_end(self, end: StreamEnd) -> None:
         if end.is_from_trailers and self._received:
             self._pending_end = end
-            self._unread = track_unread(self.core, self._on_unread_end)
+            self._unread = track_unread(self.call, self._on_unread_end)
             if self.stop_sending is not None:
                 self.stop_sending()
             # Wakes `write` and `wait_for_connection`.
@@ -306,10 +306,10 @@ class StreamOutcome(Outcome):
         if self.end is not None:
             return False
         self._received.clear()
-        if self.core.is_ended:
+        if self.call.is_ended:
             self._conclude(StreamEnd(status))
         else:
-            self.core.cancel(status)
+            self.call.cancel(status)
         return True
 
     async def read(self) -> Any:
@@ -318,7 +318,7 @@ class StreamOutcome(Outcome):
             if self.end is not None:
                 return grpc.aio.EOF
             if self._is_packed:
-                self.core.request_message()
+                self.call.request_message()
                 if self._received or self.end is not None:
                     continue
             try:
@@ -331,11 +331,11 @@ class StreamOutcome(Outcome):
         response, error = deserialize(self.deserializer, message)
         if error is not None:
             self._received.clear()
-            self.core.cancel(error)
+            self.call.cancel(error)
         elif self._is_held and self._received_bytes <= BUFFERED_BYTES_MAX // 2:
             # After deserializing: `release` may deliver the end at once.
             self._is_held = False
-            self.core.release()
+            self.call.release()
         if self._pending_end is not None and not self._received and self.end is None:
             status = self._pending_end.status if error is None else error
             self._conclude(StreamEnd(status, self._pending_end.trailers))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -11,6 +10,7 @@ from proxyless.base import EMPTY_METADATA, InvalidMetadataError, Status, StatusC
 from proxyless.front.channel_api import attach_rpc
 from proxyless.front.conversions import (
     Deserializer,
+    MetadataLike,
     Serializer,
     check_timeout,
     serialize,
@@ -28,9 +28,9 @@ from proxyless.front.sync.requests import RequestFeeder
 from proxyless.wire import StreamEnd
 
 if TYPE_CHECKING:
-    from proxyless.front.sync.channel import SyncChannel
+    from collections.abc import Iterable
 
-MetadataLike = Iterable[tuple[str, str | bytes]]
+    from proxyless.front.sync.channel import SyncChannel
 
 
 class _MultiCallable:

@@ -14,7 +14,7 @@ from proxyless.front.sync.channel import SyncChannel
 
 if TYPE_CHECKING:
     from proxyless.channel import Channel, Method
-    from proxyless.front.sync.multi_callables import MetadataLike
+    from proxyless.front.conversions import MetadataLike
     from proxyless.front.sync.outcomes import Binding, Outcome
     from proxyless.front.sync.subscriptions import StateCallback
 

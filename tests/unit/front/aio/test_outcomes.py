@@ -68,7 +68,7 @@ def start(deserializer: Deserializer = None) -> tuple[StreamOutcome, FakeCall, l
     """An outcome, its call, and the calls of its callbacks."""
     outcome = StreamOutcome(asyncio.get_running_loop(), deserializer)
     call = FakeCall(outcome)
-    outcome.core = cast("Call", call)
+    outcome.call = cast("Call", call)
     outcome.is_starting = False
     called: list[str] = []
     outcome.call_when_done(lambda: called.append("done"))
@@ -88,7 +88,7 @@ async def test_a_response_is_deserialized_once_if_the_end_is_delivered_later() -
 async def test_a_unary_call_has_no_dictionary_entries() -> None:
     # Python gives up sharing the keys of dictionaries if many calls start before the first ends.
     outcome = UnaryUnaryCall(asyncio.get_running_loop(), None)
-    outcome.core = cast("Call", object())
+    outcome.call = cast("Call", object())
     outcome.is_starting = False
     outcome.on_head(())
     outcome.on_message(b"1")
