@@ -12,6 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base.frozen import frozen
+from proxyless.xds.client.api import RESOURCES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from proxyless.xds.client.cache import ResourceKey
 
 MAGIC: Final = b"proxyless config cache 1\n"
-# As many resources as a client watches.
-RESOURCES_MAX: Final = 25_000
-
 _DIGEST_LENGTH: Final = 64
 _DECODE_ERRORS: Final = (ValueError, TypeError, KeyError, RecursionError)
 

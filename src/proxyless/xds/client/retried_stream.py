@@ -141,6 +141,7 @@ class RetriedStream:
             self._backoff.reset()
         again_s = self._started_s + self._backoff.next_delay_s(self._tools.random)
         if self.has_answered:
+            # This stream has not failed: if the next one does, its delay is the first.
             self._backoff.reset()
         delay_s = max(0.0, again_s - self._tools.clock.now_s())
         self._timer = self._tools.clock.call_later(delay_s, self.start)

@@ -122,7 +122,6 @@ def _retry_policy(retry: RetryOnPolicy | None) -> RetryPolicy | None:
     )
 
 
-# ---------------------------------------------------------------------------------------------
 # The table
 
 
@@ -271,15 +270,13 @@ class _Candidates:
         """The routes that may match this metadata, in order."""
         if not self._by_header:
             return iter(self._always)
-        parts = [self._always]
+        parts = [self._always] if self._always else []
         for name, by_value in self._by_header.items():
             value = header_value(metadata, name)
             if value is not None and (entries := by_value.get(value)):
                 parts.append(entries)
         if len(parts) == 1:
-            return iter(self._always)
-        if not self._always and len(parts) == 1 + 1:
-            return iter(parts[1])
+            return iter(parts[0])
         return merge(*parts, key=attrgetter("index"))
 
 
@@ -293,7 +290,6 @@ def _is_indexable(matcher: HeaderMatcher) -> bool:
     )
 
 
-# ---------------------------------------------------------------------------------------------
 # Errors
 
 
