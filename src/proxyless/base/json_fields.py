@@ -33,7 +33,6 @@ _SECONDS: Final = r"([0-9]{1,12})(?:\.([0-9]{1,9}))?s"
 _INTEGER: Final = r"-?[0-9]{1,20}"
 _NUMBER: Final = r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][-+]?[0-9]{1,3})?"
 
-# ---------------------------------------------------------------------------------------------
 # Values
 
 
@@ -92,7 +91,6 @@ def to_seconds(value: object) -> float | None:
     return int(parts[1]) + int((parts[2] or "").ljust(9, "0")) / 1e9
 
 
-# ---------------------------------------------------------------------------------------------
 # Kinds of fields
 
 
@@ -150,7 +148,6 @@ POSITIVE_DURATION: Final = FieldKind(
     lambda value: to_seconds(value) or None, "a duration above 0 such as '1.5s'"
 )
 
-# ---------------------------------------------------------------------------------------------
 # Objects
 
 
@@ -274,7 +271,6 @@ def _to_snake_case(name: str) -> str:
     return re.sub("[A-Z]", lambda upper: f"_{upper[0].lower()}", name)
 
 
-# ---------------------------------------------------------------------------------------------
 # Trees
 
 

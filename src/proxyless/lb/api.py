@@ -64,7 +64,6 @@ def no_op() -> None:
 Endpoints = tuple[Endpoint, ...] | Status
 
 
-# ---------------------------------------------------------------------------------------------
 # Pickers
 
 
@@ -173,7 +172,6 @@ class Picker(Protocol):
         return False
 
 
-# ---------------------------------------------------------------------------------------------
 # Subchannels and helpers
 
 
@@ -253,7 +251,6 @@ class Helper(Protocol):
         """Request new endpoints from the resolver. An update may follow."""
 
 
-# ---------------------------------------------------------------------------------------------
 # Policies
 
 

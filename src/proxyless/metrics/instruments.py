@@ -44,7 +44,6 @@ SIZE_BOUNDARIES: Final = (
     *(16777216.0, 67108864.0, 268435456.0, 1073741824.0, 4294967296.0),
 )
 
-# ---------------------------------------------------------------------------------------------
 # RPCs (A66; optional labels: A78, A89, A108)
 
 _OF_CALL: Final = (METHOD, TARGET)
@@ -102,7 +101,6 @@ CALL_DURATION: Final = Instrument(
     boundaries=LATENCY_BOUNDARIES,
 )
 
-# ---------------------------------------------------------------------------------------------
 # Retries and hedges of RPCs (A96)
 
 CALL_RETRIES: Final = Instrument(
@@ -142,7 +140,6 @@ CALL_RETRY_DELAY: Final = Instrument(
     boundaries=LATENCY_BOUNDARIES,
 )
 
-# ---------------------------------------------------------------------------------------------
 # Delays of RPCs and attempts (A121, a draft)
 
 _OF_DELAY: Final = (TARGET, DELAY_TYPE)
@@ -166,7 +163,6 @@ ATTEMPT_DELAY: Final = Instrument(
     boundaries=LATENCY_BOUNDARIES,
 )
 
-# ---------------------------------------------------------------------------------------------
 # Connections of subchannels (A94)
 
 _OF_SUBCHANNEL: Final = (BACKEND_SERVICE, LOCALITY)
@@ -204,7 +200,6 @@ SUBCHANNEL_OPEN_CONNECTIONS: Final = Instrument(
     (SECURITY_LEVEL, *_OF_SUBCHANNEL),
 )
 
-# ---------------------------------------------------------------------------------------------
 # The policy pick_first (A78; replaced by those of subchannels: A94)
 
 PICK_FIRST_DISCONNECTIONS: Final = Instrument(
@@ -232,7 +227,6 @@ PICK_FIRST_ATTEMPTS_FAILED: Final = Instrument(
     is_replaced=True,
 )
 
-# ---------------------------------------------------------------------------------------------
 # The policy weighted_round_robin (A78; backend service: A89; slow start: A100, a draft)
 
 WRR_FALLBACK: Final = Instrument(
@@ -276,7 +270,6 @@ WRR_SLOW_START: Final = Instrument(
     _OF_PICK,
 )
 
-# ---------------------------------------------------------------------------------------------
 # The policy outlier_detection (A91)
 
 EJECTIONS_ENFORCED: Final = Instrument(
@@ -296,7 +289,6 @@ EJECTIONS_UNENFORCED: Final = Instrument(
     (BACKEND_SERVICE,),
 )
 
-# ---------------------------------------------------------------------------------------------
 # The policy xds_cluster_impl (no gRFC has metrics for it)
 
 CLUSTER_DROPS: Final = Instrument(
@@ -316,7 +308,6 @@ CIRCUIT_BREAKER_DROPS: Final = Instrument(
     (BACKEND_SERVICE,),
 )
 
-# ---------------------------------------------------------------------------------------------
 # Mirrored RPCs (no gRFC has them)
 
 MIRRORED_RPCS: Final = Instrument(
@@ -336,7 +327,6 @@ MIRRORED_RPCS_DROPPED: Final = Instrument(
     (BACKEND_SERVICE,),
 )
 
-# ---------------------------------------------------------------------------------------------
 # The client of control planes (A78)
 
 XDS_CONNECTED: Final = Instrument(

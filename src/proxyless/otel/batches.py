@@ -150,7 +150,6 @@ def _names_exemplar_filter(meter: Any, *names: str) -> bool:  # noqa: ANN401 - o
     return kind.__name__ in names and kind.__module__.startswith("opentelemetry.sdk.")
 
 
-# -------------------------------------------------------------------------------------------------
 # Names of the SDK that are not public
 
 

@@ -87,7 +87,6 @@ def build_ring(
     return _edit(before, plan, same) or _build_from_scratch(plan)
 
 
-# ---------------------------------------------------------------------------------------------
 # Numbers of entries
 
 
@@ -117,7 +116,6 @@ def _change_plan(
     return Plan(members, weights, size, count_entries(weights, size))
 
 
-# ---------------------------------------------------------------------------------------------
 # Entries
 
 
@@ -166,7 +164,6 @@ def _edit(before: Ring[T], plan: Plan[T], same: "_Same") -> Ring[T] | None:
     return Ring(hashes, members, plan, has_collisions=False)
 
 
-# ---------------------------------------------------------------------------------------------
 # Common parts of two lists
 
 
