@@ -23,10 +23,10 @@ from proxyless.controlplane import (
     Snapshot,
     ThreadOffload,
 )
-from proxyless.controlplane.files import run_in_thread
 from proxyless.controlplane.resource import type_name
 from proxyless.controlplane.server_tls import TlsFiles, make_credentials
 from proxyless.runtime import LoopClock, VirtualClock
+from proxyless.runtime.offload import run_in_thread
 
 if TYPE_CHECKING:
     import argparse
@@ -99,7 +99,7 @@ async def serve(parsed: argparse.Namespace) -> None:
 
 async def _load(source: FileSource, stopped: asyncio.Event) -> Snapshot | None:
     """The first snapshot; None if `stopped` is set before all files are read."""
-    loading = run_in_thread(source.load)
+    loading = run_in_thread(source.load, "proxyless-files")
     waiting = asyncio.ensure_future(stopped.wait())
     either: set[asyncio.Future[Any]] = {loading, waiting}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

@@ -9,26 +9,26 @@ nothing changes any more.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-import threading
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from proxyless.base import ValidationError, ValidationErrors
 from proxyless.controlplane.documents import parse_documents
 from proxyless.controlplane.snapshot import Snapshot
 from proxyless.runtime import IDLE_TIMER
+from proxyless.runtime.offload import thread_offload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from proxyless.controlplane.resource import Resource
     from proxyless.runtime import Clock
+    from proxyless.runtime.offload import Offload
 
 POLL_INTERVAL_S: Final = 1.0
 # A change is read when nothing has changed for this time, or after this many such times.
@@ -49,50 +49,20 @@ _Stamp: TypeAlias = tuple[int, int, int]
 _Located: TypeAlias = "list[tuple[str, Resource]]"
 
 
-# Runs work, possibly in another thread, and passes its result to a callback on the event loop.
-Offload: TypeAlias = "Callable[[Callable[[], _Scan], Callable[[_Scan], None]], None]"
-
-
-def _run_now(work: Callable[[], _Scan], on_result: Callable[[_Scan], None]) -> None:
+def _run_now(work: Callable[[], T], on_result: Callable[[T], None], /) -> None:
     on_result(work())
 
 
-def run_in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
-    """Run the work in a daemon thread, so that reading a large file does not delay the exit."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def complete(result: T | None, error: BaseException | None) -> None:
-        if future.cancelled():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(cast("T", result))
-
-    def run() -> None:
-        result, failure = None, None
-        try:
-            result = work()
-        except BaseException as error:  # Raised again by the future.
-            failure = error
-        with suppress(RuntimeError):  # The loop is closed.
-            loop.call_soon_threadsafe(complete, result, failure)
-
-    threading.Thread(target=run, name="proxyless-files", daemon=True).start()
-    return future
-
-
 class ThreadOffload:
-    """Offload to a thread, with one piece of work at a time."""
+    """Offload to a thread, with callbacks on the loop that runs at the first call."""
 
     def __init__(self) -> None:
-        self._future: asyncio.Future[_Scan] | None = None
+        self._offload: Offload | None = None
 
-    def __call__(self, work: Callable[[], _Scan], on_result: Callable[[_Scan], None]) -> None:
-        assert self._future is None or self._future.done(), "one piece of work at a time"
-        self._future = run_in_thread(work)
-        self._future.add_done_callback(lambda future: on_result(future.result()))
+    def __call__(self, work: Callable[[], T], on_result: Callable[[T], None], /) -> None:
+        if self._offload is None:
+            self._offload = thread_offload("proxyless-files", "reading of xds files")
+        self._offload(work, on_result)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ socket_transport  SocketTransport: transport of a plain TCP connection, on async
 direct_writes  writes past the buffer of an asyncio transport; is_closed_by_peer
 lookups     LookupThreads: names are resolved in threads, of which slow names hold only a part
 daemon_threads  DaemonThreads: thread pool for calls that may never return
-offload     Offload: runs blocking work in a thread and calls back on the loop
+offload     Offload: runs blocking work in a thread and calls back on the loop; run_in_thread
 tasks       create_owned_task
 forks       call_after_fork_in_child
 garbage     freeze; full garbage collections are deferred while much work waits

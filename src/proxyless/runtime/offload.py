@@ -1,4 +1,4 @@
-"""Offload: runs blocking work in a thread and calls back on the event loop.
+"""Offload: runs blocking work in a thread and calls back on the event loop; run_in_thread.
 
 For files, which have no asynchronous interface. A test passes a function that runs the work at
 once, or when it decides.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from threading import Thread
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from proxyless.runtime.daemon_threads import DaemonThreads
 
@@ -44,3 +45,29 @@ def thread_offload(name: str, purpose: str) -> Offload:
             run()
 
     return offload
+
+
+def run_in_thread(work: Callable[[], T], name: str) -> asyncio.Future[T]:
+    """Run work that may raise in a daemon thread, which does not delay the exit of the process."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def complete(result: T | None, error: BaseException | None) -> None:
+        if future.cancelled():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(cast("T", result))
+
+    def run() -> None:
+        result, failure = None, None
+        try:
+            result = work()
+        except BaseException as error:  # Raised again by the future.
+            failure = error
+        with suppress(RuntimeError):  # The loop is closed.
+            loop.call_soon_threadsafe(complete, result, failure)
+
+    Thread(target=run, name=name, daemon=True).start()
+    return future

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from proxyless.runtime.daemon_threads import DaemonThreads
-from proxyless.runtime.offload import thread_offload
+from proxyless.runtime.offload import run_in_thread, thread_offload
 
 
 async def test_work_runs_in_a_thread_and_the_callback_on_the_loop() -> None:
@@ -66,3 +66,19 @@ def test_result_is_dropped_when_the_loop_is_closed(caplog: pytest.LogCaptureFixt
     assert not thread.is_alive()
     assert ended == ["next"]
     assert caplog.messages == []
+
+
+async def test_exception_of_a_thread_is_raised() -> None:
+    def fail() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await run_in_thread(fail, "test")
+
+
+async def test_result_is_dropped_when_the_future_is_cancelled() -> None:
+    go_on = threading.Event()
+    future = run_in_thread(go_on.wait, "test")
+    future.cancel()
+    go_on.set()
+    assert await run_in_thread(lambda: 7, "test") == 7
