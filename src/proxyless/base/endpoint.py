@@ -43,7 +43,7 @@ class IpAddress:
         return _sort_key(self) < _sort_key(other)
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return join_host_port(self.host, self.port)
 
 
 @frozen
@@ -89,6 +89,11 @@ class Endpoint:
 
     def __str__(self) -> str:
         return ",".join(map(str, self.addresses))
+
+
+def join_host_port(host: str, port: int) -> str:
+    """`host:port`, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parse_address(text: str) -> Address:

@@ -8,12 +8,9 @@ fires before the timeout has passed since the last RPC ended, it is started for 
 
 from collections.abc import Callable
 from math import inf
-from typing import Final
 
 from proxyless.runtime import IDLE_TIMER, Clock, Timer
-
-# A delay is a difference of times, so the timer may seem early by a rounding error.
-_ROUNDING_S: Final = 1e-6
+from proxyless.runtime.clock import ROUNDING_S
 
 
 class Idleness:
@@ -63,7 +60,7 @@ class Idleness:
         if self._is_active:
             inactive_s = 0.0
         left_s = self._timeout_s - inactive_s
-        if left_s > _ROUNDING_S:
+        if left_s > ROUNDING_S:
             self._timer = self._clock.call_later(left_s, self._on_timer)
         else:
             self._on_idle()

@@ -31,6 +31,7 @@ from proxyless.channel.connection import Connection, Connects, SubchannelTools
 from proxyless.channel.health_registry import HealthCheckers
 from proxyless.channel.state_watch import StateNotifications, StateWatch
 from proxyless.channel.subchannel import Subchannel
+from proxyless.lb.api import no_op
 from proxyless.runtime import UNLIMITED_WORK
 
 if TYPE_CHECKING:
@@ -265,7 +266,7 @@ class SubchannelHandle:
         self._check_held()
         if self._health is None:
             listener(State.READY, OK)
-            return _do_nothing
+            return no_op
         watch = self._health.watch(
             self._subchannel, self._pool.health_checkers, listener, self._pool.clock
         )
@@ -331,7 +332,3 @@ class SubchannelHandle:
             return
         for watch in self._watches:
             watch.notify(state, status)
-
-
-def _do_nothing() -> None:
-    return

@@ -21,14 +21,12 @@ from proxyless.channel.service_config import (
     RetryPolicy,
     RetryThrottling,
 )
+from proxyless.runtime.clock import ROUNDING_S
 
 PUSHBACK_KEY: Final = "grpc-retry-pushback-ms"
 
 # "Jitter of plus or minus 0.2 is applied to the backoff delay" - A6
 _JITTER: Final = 0.2
-
-# A timer may be early by a rounding error.
-_ROUNDING_S: Final = 1e-6
 
 # "an ASCII encoded signed 32-bit integer with no unnecessary leading zeros" - A6
 _PUSHBACK: Final = re.compile(r"0|-?[1-9][0-9]{0,9}").fullmatch
@@ -235,6 +233,6 @@ def choose_hedge(
     is_exhausted = state.requested >= policy.attempts_max
     # If an attempt waits for its pick, another one would wait for the same picker.
     if not (state.has_result or state.is_stopped or is_exhausted or is_throttled or is_waiting):
-        return Send() if now_s + _ROUNDING_S >= state.next_s else SendAt(state.next_s)
+        return Send() if now_s + ROUNDING_S >= state.next_s else SendAt(state.next_s)
     # A success or a fatal code ends the RPC even while other attempts are under way.
     return Await() if state.unended and not state.has_result else GiveUp()

@@ -26,15 +26,13 @@ from proxyless.resolver.api import Resolver, ResolverContext, ResolverListener, 
 from proxyless.resolver.static import StaticResolver
 from proxyless.resolver.target import Target, encode_host_port, naming_target, parse_host_port
 from proxyless.runtime import IDLE_TIMER, Timer
+from proxyless.runtime.clock import ROUNDING_S
 from proxyless.runtime.tasks import create_owned_task
 
 # Channel options. Those that begin with "grpc." are grpcio's, with grpcio's defaults.
 FLOOR_OPTION: Final = "grpc.dns_min_time_between_resolutions_ms"
 ANSWER_TIMEOUT_OPTION: Final = "grpc.dns_ares_query_timeout"
 REFRESH_OPTION: Final = "proxyless.dns_refresh_interval_ms"
-
-# A timer may be early by a rounding error.
-_ROUNDING_S: Final = 1e-6
 
 _LISTENER_RAISED: Final = Status(StatusCode.INTERNAL, "listener raised an exception")
 
@@ -131,7 +129,7 @@ def choose_look_up(
         action, due_s = LookUp(Reason.REFRESH), history.began_s + times.refresh_s
         if history.is_requested and times.floor_s <= times.refresh_s:
             action, due_s = LookUp(Reason.REQUESTED), history.began_s + times.floor_s
-    if now_s + _ROUNDING_S >= due_s:
+    if now_s + ROUNDING_S >= due_s:
         return action
     return DoNothing() if due_s == inf else Wait(due_s)
 

@@ -29,6 +29,7 @@ from proxyless.base import (
     IpAddress,
     Status,
 )
+from proxyless.base.endpoint import join_host_port
 from proxyless.base.frozen import frozen
 from proxyless.base.percent import unquote_to_bytes
 from proxyless.resolver.dns import DnsFactory
@@ -70,7 +71,7 @@ class ProxyServer:
     authorization: str = field(default="", repr=False)
 
     def __str__(self) -> str:
-        return join_host_port(self.host, self.port)
+        return make_connect_target(self.host, self.port)
 
 
 def parse_proxy_uri(text: str) -> ProxyServer:
@@ -86,7 +87,7 @@ def parse_proxy_uri(text: str) -> ProxyServer:
     user_info, _, host_port = uri[2].rpartition("@")
     try:
         host, port = parse_host_port(host_port)
-        join_host_port(host, port)
+        make_connect_target(host, port)
     except ValueError:
         raise ValueError(f"has no host of a proxy: {_WANTED}") from None
     authorization = ""
@@ -150,14 +151,14 @@ def _matches(host: str, entry: str) -> bool:
         return False
 
 
-def join_host_port(host: str, port: int) -> str:
+def make_connect_target(host: str, port: int) -> str:
     """Target of a CONNECT request: in ASCII, IPv6 in brackets."""
     if not host.isascii():
         try:
             host = host.encode("idna").decode("ascii")
         except UnicodeError:
             raise ValueError(f"host {host!r} is not a valid name") from None
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return join_host_port(host, port)
 
 
 # Endpoints of a target, by the addresses of its proxy.
@@ -198,7 +199,7 @@ class ProxiedFactory:
             if is_excepted(host, exceptions):
                 return None
             with naming_target(target):
-                return partial(_named_endpoints, proxy, join_host_port(host, port))
+                return partial(_named_endpoints, proxy, make_connect_target(host, port))
         places = (parse_host_port(text) for text in target.name.split(",") if text)
         addresses = tuple(
             (IpAddress(host, port), is_excepted(host, exceptions)) for host, port in places

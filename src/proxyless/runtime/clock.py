@@ -10,6 +10,10 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Final, Protocol
 
+# A delay is a difference of times, so a timer may seem early by a rounding error: callbacks that
+# compare the time with the one that they waited for allow this much.
+ROUNDING_S: Final = 1e-6
+
 
 class Timer(Protocol):
     """A callback that is pending, was cancelled, or has run."""

@@ -14,13 +14,10 @@ Theory of operation
 from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
-from proxyless.runtime.clock import IDLE_TIMER, Clock, Timer
+from proxyless.runtime.clock import IDLE_TIMER, ROUNDING_S, Clock, Timer
 
 # The heap is checked for a rebuild on each n-th cancel only, so a small heap is never rebuilt.
 _CANCELS_PER_CHECK: Final = 64  # A power of two.
-
-# A delay is a difference of times, so the timer may seem early by a rounding error.
-_ROUNDING_S: Final = 1e-6
 
 _NEVER_S: Final = float("inf")
 _ALWAYS_S: Final = float("-inf")
@@ -104,7 +101,7 @@ class DeadlineQueue:
     def _on_timer(self) -> None:
         self._armed_s = _ALWAYS_S
         try:
-            self._fire(self._clock.now_s() + _ROUNDING_S)
+            self._fire(self._clock.now_s() + ROUNDING_S)
         finally:  # An exception goes to the loop; the other callbacks still run.
             self._drop_cancelled_head()
             self._armed_s = _NEVER_S

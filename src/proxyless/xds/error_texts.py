@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from proxyless.base import quote
+from proxyless.base.endpoint import join_host_port
 
 # Error of a ClusterLoadAssignment without healthy endpoints.
 NO_ENDPOINT: Final = "has no endpoint that may be used"
@@ -60,7 +61,7 @@ def name_collection(name: str) -> str:
 
 def name_dns(host: str, port: int) -> str:
     """Name of a LOGICAL_DNS cluster, as in texts of the DNS resolver."""
-    return f"dns name {quote(f'[{host}]:{port}' if ':' in host else f'{host}:{port}')}"
+    return f"dns name {quote(join_host_port(host, port))}"
 
 
 def name_server(uri: str) -> str:

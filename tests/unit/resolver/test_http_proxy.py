@@ -35,7 +35,7 @@ from proxyless.resolver.http_proxy import (
     choose_proxy,
     find_exceptions,
     is_excepted,
-    join_host_port,
+    make_connect_target,
     parse_proxy_uri,
 )
 from proxyless.runtime import AsyncioNetwork, VirtualClock, seeded_random
@@ -206,10 +206,10 @@ def test_no_grpc_proxy_takes_precedence_even_if_it_is_empty() -> None:
 
 
 def test_target_of_connect_is_ascii() -> None:
-    assert join_host_port("::1", 443) == "[::1]:443"
-    assert join_host_port("bücher.example", 80) == "xn--bcher-kva.example:80"
+    assert make_connect_target("::1", 443) == "[::1]:443"
+    assert make_connect_target("bücher.example", 80) == "xn--bcher-kva.example:80"
     with pytest.raises(ValueError, match="is not a valid name"):
-        join_host_port("é" * 200, 80)
+        make_connect_target("é" * 200, 80)
 
 
 # Resolving

@@ -22,6 +22,7 @@ import logging
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from proxyless.base import OK, Endpoint, Locality, Status, StatusCode
+from proxyless.base.endpoint import join_host_port
 from proxyless.base.frozen import frozen
 from proxyless.metrics import NO_METRICS, Metrics
 from proxyless.resolver import ResolverResult, Target
@@ -357,7 +358,7 @@ class _DnsWatch:
         self._key = key
         self._states = states
         host, port = key
-        self._name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._name = join_host_port(host, port)
         # None if the control plane's name is invalid.
         self._resolver: Resolver | None = None
         try:
