@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 LOGGER: Final = logging.getLogger("proxyless.xds.resolver")
 
-# Timeout of routes that set none: the channel option has seconds here, and milliseconds where the
-# application sets it.
+# Timeout of routes that set none.
 DEFAULT_TIMEOUT_OPTION: Final = "proxyless.xds_default_route_timeout_ms"
 DEFAULT_TIMEOUT_VARIABLE: Final = "GRPC_XDS_DEFAULT_ROUTE_TIMEOUT"
 # Whether routes in force are held while no server answers.
@@ -45,11 +44,11 @@ class XdsResolverOptions:
 def read_resolver_options(
     options: Mapping[str, object], bootstrap: Bootstrap
 ) -> XdsResolverOptions:
-    """Options of a resolver, given those of its channel."""
+    """Options of a resolver, given those of its channel, as the application has passed them."""
     holds, shared = options.get(HOLD_OPTION), options.get(SHARED_STREAM_OPTION)
-    timeout_s = options.get(DEFAULT_TIMEOUT_OPTION)
+    timeout_ms = options.get(DEFAULT_TIMEOUT_OPTION)
     return XdsResolverOptions(
-        timeout_s if isinstance(timeout_s, float) else default_timeout_s(bootstrap),
+        timeout_ms / 1000 if isinstance(timeout_ms, int) else default_timeout_s(bootstrap),
         _holds_by_default() if holds is None else bool(holds),
         None if shared is None else bool(shared),
     )

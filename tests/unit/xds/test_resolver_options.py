@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from proxyless.front.options import read_options
+from proxyless.front import insecure_channel_credentials, make_channel_options
 from proxyless.xds.bootstrap import Bootstrap, load_bootstrap
 from proxyless.xds.resolver_options import XdsResolverOptions, read_resolver_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 TIMEOUT = "proxyless.xds_default_route_timeout_ms"
 HOLD = "proxyless.xds_hold_config"
@@ -17,6 +22,11 @@ def bootstrap(**own: object) -> Bootstrap:
     made = load_bootstrap({"xds_servers": [server], "proxyless": own}, {})
     assert isinstance(made, Bootstrap), made
     return made
+
+
+def resolver_options(*options: tuple[str, object]) -> Mapping[str, object]:
+    """The options as a channel passes them to its resolver."""
+    return make_channel_options(options, insecure_channel_credentials()).by_name
 
 
 def test_defaults_are_those_of_a31_and_d50() -> None:
@@ -42,7 +52,7 @@ def test_timeout_of_the_channel_wins_over_the_environment_and_the_bootstrap(
 ) -> None:
     if variable is not None:
         monkeypatch.setenv("GRPC_XDS_DEFAULT_ROUTE_TIMEOUT", variable)
-    options = read_options([] if option_ms is None else [(TIMEOUT, option_ms)])
+    options = resolver_options() if option_ms is None else resolver_options((TIMEOUT, option_ms))
     own = {} if field is None else {"default_route_timeout": field}
     assert read_resolver_options(options, bootstrap(**own)).default_timeout_s == wanted_s
 
@@ -62,5 +72,5 @@ def test_hold_of_the_channel_wins_over_the_environment(
     option: int | None, variable: str, wanted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRPC_XDS_HOLD_CONFIG", variable)
-    options = read_options([] if option is None else [(HOLD, option)])
+    options = resolver_options() if option is None else resolver_options((HOLD, option))
     assert read_resolver_options(options, bootstrap()).holds_config is wanted
