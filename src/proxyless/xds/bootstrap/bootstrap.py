@@ -257,6 +257,9 @@ def choose_config_cache(
     An empty text turns off the cache of the bootstrap.
     """
     directory = options.get(CACHE_OPTION, environ.get(CACHE_VARIABLE))
+    if isinstance(directory, bytes):
+        # Text of channel options may be bytes, as in grpcio.
+        directory = os.fsdecode(directory)
     if not isinstance(directory, str):
         return bootstrap
     before = bootstrap.config_cache

@@ -542,6 +542,7 @@ def test_config_cache_has_a_directory_and_an_age() -> None:
         ({}, {}, "/bootstrap"),
         ({}, {CACHE_VARIABLE: "/environment"}, "/environment"),
         ({CACHE_OPTION: "/channel"}, {CACHE_VARIABLE: "/environment"}, "/channel"),
+        ({CACHE_OPTION: b"/channel"}, {CACHE_VARIABLE: "/environment"}, "/channel"),
         ({CACHE_OPTION: ""}, {CACHE_VARIABLE: "/environment"}, None),
     ],
 )
