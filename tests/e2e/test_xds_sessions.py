@@ -297,7 +297,7 @@ async def test_paths_and_ages_of_cookies_are_respected() -> None:
         assert session.backend is not None
 
 
-async def test_a_blocking_session() -> None:
+async def test_rpcs_of_a_blocking_session_stay_on_one_backend() -> None:
     async with world_of("a", "b", "c") as world:
         by_address = {backend.address: backend.name for backend in world.backends}
         await asyncio.to_thread(use_blocking, world.control_plane.bootstrap(), by_address)
@@ -320,7 +320,7 @@ def use_blocking(bootstrap: Mapping[str, object], by_address: Mapping[str, str])
         with pytest.raises(ValueError, match="closed session"):
             who(session)
         assert {who(channel) for _ in range(8)} == {"a", "b", "c"}
-    assert by_address[session.backend] == home, "the end of the channel is no news of the session"
+    assert by_address[session.backend] == home, "closing the channel does not change the session"
 
 
 def expect_all_kinds(session: SyncSession, home: bytes) -> None:

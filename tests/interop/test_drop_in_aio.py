@@ -84,7 +84,7 @@ async def test_responses_are_read_one_by_one(both: Both) -> None:
     assert [message.name for message in messages] == ["place 0", "place 1", "place 2"]
 
 
-async def test_empty_stream(both: Both) -> None:
+async def test_streams_without_messages_end_with_no_response(both: Both) -> None:
     async def scenario(stage: Stage) -> object:
         iterated = await collect(stage.guide.ListPlaces(stage.way(0)))
         read = await read_messages(stage.guide.ListPlaces(stage.way(0)))

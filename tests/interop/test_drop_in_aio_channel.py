@@ -373,7 +373,9 @@ async def test_the_user_agent_has_the_applications_parts(both: Both) -> None:
 
 
 @pytest.mark.parametrize("options", [[], [("grpc.default_authority", "api.test:80")]])
-async def test_the_authority(options: list[tuple[str, str]]) -> None:
+async def test_authority_is_the_target_or_that_of_the_option(
+    options: list[tuple[str, str]],
+) -> None:
     seen: list[ServerCall] = []
     server = Server({"/a.B/C": note_in(seen)})
     address = await server.listen(IpAddress("127.0.0.1", 0))

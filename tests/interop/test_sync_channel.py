@@ -738,7 +738,7 @@ def _server_credentials(authority: CertificateAuthority) -> grpc.ServerCredentia
 
 
 @pytest.mark.parametrize("maker", [grpc, proxyless])
-def test_tls_with_credentials_of_either_kind(
+def test_credentials_of_either_library_secure_a_channel(
     both: BothSync, authority: CertificateAuthority, maker: Untyped
 ) -> None:
     def scenario(stage: SyncStage) -> object:

@@ -184,13 +184,15 @@ def test_own_methods_are_kept() -> None:
     assert hash(Own(1)) == 7
 
 
-def test_it_matches_by_position() -> None:
+def test_fields_are_matched_by_position() -> None:
+    found = None
     match Point(3, 4):
         case Point(x, y):
-            assert (x, y) == (3, 4)
+            found = (x, y)
+    assert found == (3, 4)
 
 
-def test_it_is_pickled() -> None:
+def test_objects_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(Point(1, 2, ["a"]))) == Point(1, 2, ["a"])
 
 

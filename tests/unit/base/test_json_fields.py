@@ -188,7 +188,7 @@ def test_other_values_are_not_integers(value: object) -> None:
         (f"{DURATION_MAX_S}s", float(DURATION_MAX_S)),
     ],
 )
-def test_durations(value: str, seconds: float) -> None:
+def test_duration_is_read_in_seconds(value: str, seconds: float) -> None:
     assert to_seconds(value) == seconds
 
 

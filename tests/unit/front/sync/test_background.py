@@ -139,9 +139,11 @@ def test_an_interrupt_during_the_wake_up_does_not_lose_it(
 
 
 def test_post_does_nothing_after_the_end(background: Background) -> None:
+    posted: list[str] = []
     background.stop()
-    background.post(lambda: None)
+    background.post(lambda: posted.append("ran"))
     background.stop()
+    assert posted == []
 
 
 def test_all_threads_share_one_background() -> None:
