@@ -658,9 +658,9 @@ AUTHORITY = (
 METRICS = (
     Mutation(
         "cluster-is-not-in-metrics",
-        "xds/lb/pick_labels.py",
-        "            labels[BACKEND_SERVICE] = self._cluster\n",
-        "            labels.setdefault(BACKEND_SERVICE, '')\n",
+        "xds/lb/cds/policy.py",
+        "NotePicker(picker, instruments.BACKEND_SERVICE, cluster)",
+        "NotePicker(picker, instruments.BACKEND_SERVICE, '')",
         "A89-01",
         tests=("tests/spec/test_a78_metrics.py",),
     ),

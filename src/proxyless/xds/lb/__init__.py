@@ -8,7 +8,7 @@ From the top of the tree down:
 - `cluster_impl`: drops, circuit breaker, load reports, TLS.
 - `override_host`: session affinity.
 - `wrr_locality`: the localities of one priority, by weight.
-- `pick_labels`: pickers that record cluster and locality of a pick, for metrics (A78, A89).
+- `pick_labels`: picker that records the locality of a pick, for metrics (A78).
 
 Exports nothing: the registry imports a policy when a config first names it (ADR 0003, ADR 0015).
 """

@@ -1,9 +1,7 @@
-"""Pickers that record the cluster and the locality of a pick, for metrics.
+"""Picker that records the locality of a pick, for metrics.
 
-Specs: A78 (locality), A89 (backend service).
-
-They write into the dict of the RPC's attribute `lb.attributes.PICK_LABELS`. Policies use them only
-on channels with a stats plugin.
+Specs: A78. It writes into the dict of the RPC's attribute `lb.attributes.PICK_LABELS`, and is used
+only on channels with a stats plugin.
 """
 
 from __future__ import annotations
@@ -12,32 +10,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from proxyless.lb.api import Complete, Picker
 from proxyless.lb.attributes import PICK_LABELS
-from proxyless.metrics.instruments import BACKEND_SERVICE, LOCALITY
+from proxyless.metrics.instruments import LOCALITY
 
 if TYPE_CHECKING:
     from proxyless.base import Locality, Status
     from proxyless.lb.api import PickInfo, PickResult
-
-
-class ServicePicker(Picker):
-    """Records the cluster; below an aggregate that is the leaf (A89)."""
-
-    __slots__ = ("_cluster", "_picker")
-
-    def __init__(self, picker: Picker, cluster: str) -> None:
-        self._picker: Final = picker
-        self._cluster: Final = cluster
-
-    def pick(self, info: PickInfo) -> PickResult:
-        # "each pick that the information is available, regardless of the pick's result" - A89
-        labels = info.attributes.get(PICK_LABELS)
-        if labels is not None:
-            labels[BACKEND_SERVICE] = self._cluster
-        return self._picker.pick(info)
-
-    @property
-    def status(self) -> Status:
-        return self._picker.status
 
 
 class SubchannelWithLocality(Protocol):

@@ -10,8 +10,8 @@ from proxyless.lb import QUEUE, Complete, Fail
 from proxyless.lb.api import Picker, PickInfo, PickResult
 from proxyless.lb.attributes import PICK_LABELS
 from proxyless.lb.pickers import FailPicker
-from proxyless.metrics.instruments import BACKEND_SERVICE, LOCALITY
-from proxyless.xds.lb.pick_labels import LocalityPicker, ServicePicker
+from proxyless.metrics.instruments import LOCALITY
+from proxyless.xds.lb.pick_labels import LocalityPicker
 
 DOWN = Status(StatusCode.UNAVAILABLE, "down")
 HERE = Complete(cast("Any", SimpleNamespace(locality=Locality("r", "z", "s"))))
@@ -36,13 +36,6 @@ def measured() -> tuple[PickInfo, dict[str, str]]:
 
 
 @pytest.mark.parametrize("result", RESULTS)
-def test_cluster_is_recorded_for_every_pick_result(result: PickResult) -> None:
-    info, labels = measured()
-    assert ServicePicker(FixedPicker(result), "orders").pick(info) is result
-    assert labels == {BACKEND_SERVICE: "orders"}
-
-
-@pytest.mark.parametrize("result", RESULTS)
 def test_locality_is_recorded_when_the_pick_is_complete(result: PickResult) -> None:
     info, labels = measured()
     assert LocalityPicker(FixedPicker(result)).pick(info) is result
@@ -53,10 +46,9 @@ def test_locality_is_recorded_when_the_pick_is_complete(result: PickResult) -> N
 @pytest.mark.parametrize("result", RESULTS)
 def test_rpc_without_labels_is_picked(result: PickResult) -> None:
     info = PickInfo("/a/b")
-    assert ServicePicker(LocalityPicker(FixedPicker(result)), "orders").pick(info) is result
+    assert LocalityPicker(FixedPicker(result)).pick(info) is result
 
 
 def test_status_is_that_of_the_inner_picker() -> None:
     for picker, status in ((FailPicker(DOWN), DOWN), (FixedPicker(QUEUE), OK)):
-        assert ServicePicker(picker, "orders").status == status
         assert LocalityPicker(picker).status == status

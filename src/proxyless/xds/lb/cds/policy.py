@@ -379,9 +379,10 @@ class CdsPolicy(ForwardingHelper):
             LOGGER.info("%s: READY again", name_cluster(cluster))
         self._is_failing = state is State.TRANSIENT_FAILURE
         if self.context.metrics.active and not _is_aggregate(entry):
-            from proxyless.xds.lb.pick_labels import ServicePicker  # noqa: PLC0415 - few channels
+            from proxyless.metrics import instruments  # noqa: PLC0415 - few channels
 
-            picker = ServicePicker(picker, cluster)
+            # "each pick that the information is available, regardless of the pick's result" - A89
+            picker = NotePicker(picker, instruments.BACKEND_SERVICE, cluster)
         self._helper.update_state(state, picker)
 
 
