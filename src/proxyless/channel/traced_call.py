@@ -81,7 +81,7 @@ class TracedCalls:
 
 
 class _ContextSender(Call):
-    """Sends the context of a trace with the first attempt and, as part of the metadata, later."""
+    """Adds the context of a trace to the metadata of a call, when its first attempt is opened."""
 
     __slots__ = ()
 
@@ -92,7 +92,8 @@ class _ContextSender(Call):
         self, transport: ClientTransport, tracker: CallTracker | None, encoder: RequestEncoder
     ) -> None:
         if added := self.propagated:
-            own, self.propagated = self._metadata, EMPTY_METADATA
+            own = self._metadata
+            self.propagated = EMPTY_METADATA  # type: ignore[misc] # a slot of the subclasses
             self._metadata = replace_metadata(own, added) if own else added
         super()._open(transport, tracker, encoder)
 

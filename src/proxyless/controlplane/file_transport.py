@@ -100,7 +100,7 @@ class FileTransport:
             on_snapshot=self._on_snapshot,
             on_problem=self._on_problem,
             offload=offload,
-            # A client of files cannot allow that.
+            # A client has no option that allows empty files.
             empty_option="",
         )
         # None before the files are valid once.

@@ -162,7 +162,7 @@ class FileSource:
         except Exception as error:
             if self._is_closed or self._timer.pending:  # A callback of the owner raised it.
                 raise
-            # For example, no thread can be started now. The next poll may succeed.
+            # The offload is the owner's, and its next call may succeed.
             self._on_scan(self._fail(error))
 
     def _on_scan(self, scan: _Scan) -> None:

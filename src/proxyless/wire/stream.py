@@ -7,12 +7,11 @@ Theory of operation. A stream has one `HalfState` per direction (`stream_states`
 The two directions are closed together. END_STREAM of the server closes the stream for both roles,
 as a gRPC call ends with its status; a client that has not ended its side is reset (NO_ERROR).
 
-A stream is closed exactly once: by END_STREAM or RST_STREAM of the peer, by
-our own reset, by GOAWAY, or by the loss of the connection. It then leaves the connection's table,
-and `on_end` is the last call of its listener. A sent frame goes either directly into the
-connection's output or through a `SendQueue`, which exists only while something waits for the peer's
-window. A complete message is delivered within the turn of the loop in which its last byte is
-received.
+A stream is closed exactly once: by END_STREAM or RST_STREAM of the peer, by our own reset, by
+GOAWAY, or by the loss of the connection. It then leaves the connection's table, and `on_end` is the
+last call of its listener. A sent frame goes either directly into the connection's output or through
+a `SendQueue`, which exists only while something waits for the peer's window. A complete message is
+delivered within the turn of the loop in which its last byte is received.
 
 Messages are kept as received (`HeldMessages` in the place of the assembler) while the owner holds
 the stream, and messages that may be compressed until they are due (`Unpacking`) and the budget of
