@@ -156,6 +156,8 @@ _READERS: Final[dict[str, Callable[[str, object], Any]]] = {
     CHILD_CHANNEL_ARGS: _child_arguments,
     "grpc.client_idle_timeout_ms": _seconds_or_never,
     "grpc.default_authority": _authority,
+    # In milliseconds, too.
+    "grpc.dns_ares_query_timeout": _seconds_or_never,
     "grpc.dns_min_time_between_resolutions_ms": _seconds_or_never,
     "grpc.enable_http_proxy": _flag,
     "grpc.enable_retries": _flag,

@@ -10,6 +10,7 @@ import os
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from proxyless.base.environment import read_flag
 from proxyless.base.frozen import frozen
 from proxyless.xds.routing.route_table import DEFAULT_TIMEOUT_S
 
@@ -49,7 +50,7 @@ def read_resolver_options(
     timeout_ms = options.get(DEFAULT_TIMEOUT_OPTION)
     return XdsResolverOptions(
         timeout_ms / 1000 if isinstance(timeout_ms, int) else default_timeout_s(bootstrap),
-        _holds_by_default() if holds is None else bool(holds),
+        read_flag(os.environ, HOLD_VARIABLE, default=True) if holds is None else bool(holds),
         None if shared is None else bool(shared),
     )
 
@@ -69,7 +70,3 @@ def default_timeout_s(bootstrap: Bootstrap | None = None) -> float:
     expected = "a time in seconds, such as 0 or 2.5s"
     LOGGER.warning("%s is %r, wanted %s: it is ignored", DEFAULT_TIMEOUT_VARIABLE, text, expected)
     return default_s
-
-
-def _holds_by_default() -> bool:
-    return os.environ.get(HOLD_VARIABLE, "").lower() != "false"

@@ -15,8 +15,10 @@ from proxyless.front import (
     options,
     ssl_channel_credentials,
 )
-from proxyless.front.options import make_channel_options
+from proxyless.front.options import make_channel_options, read_options
+from proxyless.resolver import dns
 from proxyless.transport import TlsSessions
+from proxyless.xds.resolver_options import DEFAULT_TIMEOUT_OPTION
 
 NEVER_MS = 2**31 - 1
 
@@ -247,6 +249,14 @@ def test_the_target_name_override_is_the_authority_only_over_tls() -> None:
     assert secure.subchannel.transport.tls is not None
     assert secure.subchannel.transport.tls.server_name == "api.test"
     assert make(*override).authority is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [dns.FLOOR_OPTION, dns.ANSWER_TIMEOUT_OPTION, dns.REFRESH_OPTION, DEFAULT_TIMEOUT_OPTION],
+)
+def test_times_that_resolvers_read_are_known_options(name: str) -> None:
+    assert read_options([(name, 500)]) == {name: 0.5}
 
 
 def test_options_are_passed_to_resolvers_unconverted() -> None:

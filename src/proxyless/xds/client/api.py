@@ -13,6 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from proxyless.base import Status
+from proxyless.base.environment import read_flag
 from proxyless.base.frozen import frozen
 
 if TYPE_CHECKING:
@@ -174,4 +175,4 @@ class XdsClientOptions:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> XdsClientOptions:
-        return cls(has_data_error_handling=environ.get(DATA_ERROR_VARIABLE, "").lower() == "true")
+        return cls(has_data_error_handling=read_flag(environ, DATA_ERROR_VARIABLE, default=False))
