@@ -224,6 +224,9 @@ class WeightedTargetPolicy:
 
     def step(self) -> bool:
         """Update the next child. Called by the work queue, inside `update` or later."""
+        if not self._waiting:
+            # The last update has removed the targets that waited.
+            return False
         update, name = self._update, self._waiting.popleft()
         assert update is not None, "targets wait for an update"
         target = self._targets[name]

@@ -158,6 +158,9 @@ class ClusterManagerPolicy:
 
     def step(self) -> bool:
         """Update the next child. Called by the work queue, inside `update` or later."""
+        if not self._waiting:
+            # The last update has removed the children that waited.
+            return False
         if not self._hold.active:
             with self._hold:
                 self.step()

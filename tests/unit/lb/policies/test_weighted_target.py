@@ -17,6 +17,8 @@ from proxyless.lb import (
 )
 from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.weighted_target import (
+    NO_TARGETS,
+    UPDATE_UNITS,
     Combined,
     TargetView,
     WeightedTargetFactory,
@@ -24,9 +26,10 @@ from proxyless.lb.policies.weighted_target import (
     combine,
     parse_config,
 )
+from proxyless.runtime.work_queue import UNITS_PER_TURN
 from proxyless.testing import ANY_RPC
 from tests.worlds.child_policies import ParentPolicyWorld, stub_config
-from tests.worlds.policies import CONNECTING, FAILURE, IDLE, READY, unavailable
+from tests.worlds.policies import CONNECTING, FAILURE, IDLE, READY, SlicedWorld, unavailable
 
 REGISTRY = PolicyRegistry([PickFirstFactory()])
 
@@ -163,6 +166,16 @@ def world() -> ParentPolicyWorld:
 def weigh(world: ParentPolicyWorld, *names: str) -> None:
     targets = {name: {"weight": 1, "childPolicy": stub_config(name)} for name in names}
     world.update(config={"targets": targets})
+
+
+def test_targets_that_wait_for_an_update_may_all_be_removed() -> None:
+    world = SlicedWorld(WeightedTargetFactory(), others=(PickFirstFactory(),))
+    target = {"weight": 1, "childPolicy": [{"pick_first": {}}]}
+    names = [str(number) for number in range(UNITS_PER_TURN // UPDATE_UNITS + 2)]
+    world.update(config={"targets": dict.fromkeys(names, target)})
+    world.update(config={"targets": {}})
+    world.clock.advance(0)
+    assert world.picker.status.details == NO_TARGETS
 
 
 def test_state_changes_are_traced(world: ParentPolicyWorld) -> None:

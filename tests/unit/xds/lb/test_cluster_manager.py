@@ -148,14 +148,18 @@ class CdsWorld:
 
     def update(self, clusters: Mapping[str, ClusterResult], *names: str) -> list[str]:
         """Update with an XdsConfig of these clusters; returns the clusters that were updated."""
+        self.start_update(clusters, *names)
+        self._world.clock.advance(0)
+        return self.recorded.clusters
+
+    def start_update(self, clusters: Mapping[str, ClusterResult], *names: str) -> None:
+        """As `update`, without the next turns of the loop."""
         children = self._config["children"]
         listed = {"children": {name: children[name] for name in names or children}}
         routes = route_config(*clusters)
         xds_config = XdsConfig(listener(), routes, routes.virtual_hosts[0], dict(clusters))
         attributes = EMPTY_ATTRIBUTES.with_(XDS_CONFIG, xds_config)
         self._world.update(config=listed, attributes=attributes)
-        self._world.clock.advance(0)
-        return self.recorded.clusters
 
 
 def leaf(name: str, address: str = "10.0.0.1:80") -> tuple[ClusterConfig, ...]:
@@ -194,3 +198,15 @@ def test_cluster_that_was_removed_is_updated_when_it_is_added_again() -> None:
     world.update(clusters)
     assert world.update(clusters, "cluster:a") == []
     assert world.update(clusters) == ["b"]
+
+
+def test_clusters_that_wait_for_an_update_may_be_removed_while_the_others_do_not_change() -> None:
+    at_once = UNITS_PER_TURN // UPDATE_UNITS
+    clusters = {f"c{number}": leaf(f"c{number}") for number in range(at_once + 1)}
+    world = CdsWorld({f"cluster:{name}": {"cluster": name} for name in clusters})
+    world.start_update(clusters)
+    removed = f"c{at_once}"
+    assert removed not in world.recorded.clusters
+    kept = [f"cluster:{name}" for name in clusters if name != removed]
+    assert world.update(clusters, *kept) == []
+    assert world.update(clusters) == [removed]
