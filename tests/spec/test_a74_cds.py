@@ -362,6 +362,19 @@ def test_dynamic_cluster_is_subscribed_when_plugin_names_another_one() -> None:
     assert world.send_rpc("/dynamic.Service/Method") == C
 
 
+def test_subscription_is_released_when_plugin_names_a_cluster_of_a_route() -> None:
+    world = MeshWorld()
+    world.start(plugin_routes(name="one"), cluster("a"), endpoints("a", A))
+    world.publish(cluster("one"), endpoints("one", B))
+    world.publish(plugin_routes(name="a"))
+    assert world.send_rpc("/dynamic.Service/Method") == A
+    assert world.watches.names(CDS) == {"a"}
+    world.publish(plugin_routes(name="one"))
+    world.settle()
+    assert world.send_rpc("/dynamic.Service/Method") == B
+    assert world.watches.names(CDS) == {"a", "one"}
+
+
 @pytest.mark.spec("A74-56")
 def test_policy_fails_until_its_cluster_is_in_the_config_when_not_dynamic() -> None:
     helper = FakeHelper(registry=Registries().policies)

@@ -185,6 +185,8 @@ class CdsPolicy(ForwardingHelper):
         if config.cluster in ancestors or len(ancestors) >= NESTING_MAX:
             path = one_line(" > ".join((*ancestors, config.cluster)))
             return self._fail_with(config.cluster, f"is nested too deep: {path}")
+        if config.cluster != self._subscribed:
+            self._unsubscribe()
         result = xds_config.clusters.get(config.cluster)
         if result is None:
             if config.is_dynamic:
@@ -231,8 +233,7 @@ class CdsPolicy(ForwardingHelper):
     def _subscribe(self, cluster: str, attributes: Attributes) -> None:
         """Subscribe once for each name, even if the cluster fails afterwards (A74-53)."""
         subscriptions = attributes.get(CLUSTER_SUBSCRIPTIONS)
-        if cluster != self._subscribed and subscriptions is not None:
-            self._unsubscribe()
+        if self._subscription is None and subscriptions is not None:
             self._subscription, self._subscribed = subscriptions.subscribe(cluster), cluster
 
     def _unsubscribe(self) -> None:
