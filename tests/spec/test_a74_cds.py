@@ -632,6 +632,20 @@ def test_cluster_that_is_its_own_child_fails_only_its_own_rpcs() -> None:
     assert world.send_rpc() == A
 
 
+def test_policy_of_another_cluster_follows_that_cluster() -> None:
+    world = MeshWorld()
+    other = ({"cds_experimental": {"cluster": "a"}},)
+    routes = RouteConfiguration(
+        name="routes", virtual_hosts=(host(route("b", "/other."), route("a")),)
+    )
+    world.start(routes, cluster("a"), endpoints("a", A))
+    world.publish(cluster("b", lb_config=other), endpoints("b", B))
+    assert world.send_rpc("/other.Service/Method") == A
+    world.publish(endpoints("a", C))
+    assert world.send_rpc() == C
+    assert world.send_rpc("/other.Service/Method") == C
+
+
 class Broken:
     """A policy with a bug, and its factory."""
 

@@ -32,6 +32,7 @@ from proxyless.xds.config.attributes import XDS_CONFIG
 from proxyless.xds.error_texts import with_node
 from proxyless.xds.filters.attributes import CLUSTER, MIRROR_PREFIX
 from proxyless.xds.lb.cds.policy import CdsConfig, CdsFactory
+from proxyless.xds.lb.override_host.policy import reads_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -339,13 +340,15 @@ def _leaf_update(
     """The policy and the cluster of an update; None if its child may depend on anything else.
 
     A cds policy depends on the entry of its cluster only; one of an aggregate on other clusters,
-    too, and a dynamic one has to subscribe.
+    too, and a dynamic one has to subscribe. The cluster's LB policy may depend on other clusters.
     """
     config, xds_config = policy.config, update.attributes.get(XDS_CONFIG)
     if not isinstance(config, CdsConfig) or config.is_dynamic or xds_config is None:
         return None
     entries = xds_config.clusters.get(config.cluster)
-    return (policy, entries) if isinstance(entries, tuple) and len(entries) == 1 else None
+    if not isinstance(entries, tuple) or len(entries) > 1:
+        return None
+    return None if reads_config(entries[0].cluster.lb_config) else (policy, entries)
 
 
 class ClusterManagerFactory:

@@ -33,6 +33,7 @@ from proxyless.xds.lb.cds.priority_children import (
     assign_numbers,
     child_name,
 )
+from proxyless.xds.lb.override_host.policy import reads_config
 from proxyless.xds.resources import AggregateCluster, EdsCluster, EndpointResource
 
 if TYPE_CHECKING:
@@ -305,7 +306,8 @@ class CdsPolicy(ForwardingHelper):
 
     def _update_leaf(self, update: Update, entry: ClusterConfig) -> Status:
         lb_config = update.attributes.get(AGGREGATE_LB_CONFIG) or entry.cluster.lb_config
-        if entry is self._entry and lb_config == self._lb_config:
+        is_same = entry is self._entry and lb_config == self._lb_config
+        if is_same and not reads_config(lb_config):
             return OK
         self._entry, self._lb_config = entry, lb_config
         resource = entry.endpoints or EndpointResource(name=entry.cluster_name)

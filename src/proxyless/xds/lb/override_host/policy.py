@@ -50,6 +50,12 @@ if TYPE_CHECKING:
 NAME: Final = "xds_override_host_experimental"
 
 
+def reads_config(lb_config: object) -> bool:
+    """Whether policies of this JSON may read the XdsConfig: only the cds policy does."""
+    # Its own name, or `cdsConfig` of xds_cluster_manager.
+    return "cds" in str(lb_config)
+
+
 @frozen
 class OverrideHostConfig:
     """The cluster and the policy below; None stands for a config that was rejected."""
