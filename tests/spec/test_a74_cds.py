@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from itertools import pairwise
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -37,6 +39,7 @@ from proxyless.xds.resources import (
     ClusterSpecifierPlugin,
     DropCategory,
     HealthStatus,
+    HttpFilter,
     LocalityEndpoints,
     PathMatcher,
     PluginChoice,
@@ -716,6 +719,32 @@ def test_unchanged_leaf_is_not_updated_but_an_aggregate_always_is() -> None:
     world.publish(endpoints("b", A))
     children = [list(each.config.children) for each in priorities.updates]  # type: ignore[attr-defined]
     assert ["a"] in children, "no update of the aggregate's priority policy"
+
+
+class Marker:
+    """A part of a resource that can be referred to weakly."""
+
+
+@pytest.mark.parametrize("policy", ["round_robin", "ring_hash_experimental", "wrr_locality"])
+def test_cluster_that_does_not_change_keeps_no_old_config(policy: str) -> None:
+    """Otherwise a mesh has as many copies of its routes as clusters."""
+    lb_config: dict[str, object] = {policy: {}}
+    if policy == "wrr_locality":
+        lb_config = {"xds_wrr_locality_experimental": {"childPolicy": [{"round_robin": {}}]}}
+    world, marker = MeshWorld(), Marker()
+    world.start(
+        listener("routes", http_filters=(HttpFilter("f", "test.Filter", marker),)),
+        route_config("a", "b", "top"),
+        *(cluster(name, lb_config=(lb_config,)) for name in "abc"),
+        *(aggregate("top", "c"), endpoints("c", C)),
+        *(endpoints("a", A), endpoints("b", B)),
+    )
+    assert world.send_rpc() == A
+    marker_ref = ref(marker)
+    del marker
+    world.publish(listener(), endpoints("b", C))
+    gc.collect()
+    assert marker_ref() is None
 
 
 def test_policy_fails_when_an_update_has_no_xds_config() -> None:

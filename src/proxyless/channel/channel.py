@@ -348,7 +348,8 @@ class Channel:
         if self.config.use(service_config) and self.health is not None:
             self.health.check(service_config.health_check_service)
         assert service_config.policy is not None, "a config that is used names a policy"
-        attributes = result.attributes
+        # A policy may keep its last update, and must not keep an old selector with it.
+        attributes = result.attributes.without(CONFIG_SELECTOR)
         if self.options.connection_attempt_delay_s is not None:
             delay_s = self.options.connection_attempt_delay_s
             attributes = attributes.with_(CONNECTION_ATTEMPT_DELAY, delay_s)

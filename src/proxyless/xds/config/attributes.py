@@ -1,7 +1,7 @@
 """Attribute keys of an xDS resolver's result and of endpoints.
 
-The result's attributes are passed to every policy of the tree. The cds policy sets those of
-endpoints. Attributes of an RPC are in `xds.filters.attributes`.
+The result's attributes are passed to every policy of the tree that may read them. The cds policy
+sets those of endpoints. Attributes of an RPC are in `xds.filters.attributes`.
 """
 
 from __future__ import annotations

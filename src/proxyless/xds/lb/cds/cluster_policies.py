@@ -20,7 +20,7 @@ from proxyless.lb.policies.outlier_detection import OutlierDetectionConfig
 from proxyless.lb.policies.outlier_detection.config import parse_rules
 from proxyless.lb.policies.priority import PriorityChildConfig, PriorityConfig
 from proxyless.xds.lb.cluster_impl.policy import ClusterImplConfig
-from proxyless.xds.lb.override_host.policy import OverrideHostConfig
+from proxyless.xds.lb.override_host.policy import OverrideHostConfig, reads_config
 
 if TYPE_CHECKING:
     from proxyless.base import ValidationErrors
@@ -49,7 +49,7 @@ class LeafPolicies:
         child = PriorityChildConfig(own, self.ignore_reresolution_requests)
         priority = PriorityConfig(dict.fromkeys(self.priorities, child), self.priorities)
         policy = _find_policy("priority_experimental", priority, errors, registry)
-        override_host = OverrideHostConfig(self.cluster, policy)
+        override_host = OverrideHostConfig(self.cluster, policy, reads_config(self.lb_config))
         policy = _find_policy("xds_override_host_experimental", override_host, errors, registry)
         cluster_impl = ClusterImplConfig(self.cluster, policy)
         policy = _find_policy("xds_cluster_impl_experimental", cluster_impl, errors, registry)

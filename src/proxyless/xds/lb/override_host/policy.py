@@ -62,6 +62,9 @@ class OverrideHostConfig:
 
     cluster: str
     child_policy: PolicyConfig | None
+    # Whether the policy below reads the XdsConfig. It may keep its last update, and a cluster that
+    # does not change would keep the routes and clusters of an old config.
+    passes_config: bool
 
 
 class OverrideHostPicker(Picker):
@@ -157,6 +160,8 @@ class OverrideHostPolicy(ForwardingHelper):
         assert isinstance(config, OverrideHostConfig), "the config has this policy's type"
         assert config.child_policy is not None, "a rejected config is never used"
         self._use_cluster(config.cluster, update.attributes)
+        if not config.passes_config:
+            update = update.with_attributes(update.attributes.without(XDS_CONFIG))
         with self._hold:
             endpoints = self._list_endpoints(update.endpoints)
             status = self._child.update_child(update, config.child_policy, endpoints)
@@ -341,4 +346,5 @@ class OverrideHostFactory:
     ) -> OverrideHostConfig:
         fields = JsonObject(json, errors)
         cluster = fields.need_text("clusterName")
-        return OverrideHostConfig(cluster, parse_child_policy(fields, registry))
+        policy = parse_child_policy(fields, registry)
+        return OverrideHostConfig(cluster, policy, reads_config(json))
