@@ -447,5 +447,15 @@ def test_deleted_aggregate_drops_rpcs_until_it_returns() -> None:
     assert world.send_rpc() == A
 
 
+def test_error_of_rpcs_names_the_current_cause_when_only_the_error_of_a_leaf_changes() -> None:
+    world = MeshWorld()
+    world.start(route_config("top"), aggregate("top", "x", "y"), cluster("x"), endpoints("x"))
+    for cause in ("is rejected", "is rejected again"):
+        world.watches.put(CDS, "y", Status(StatusCode.UNAVAILABLE, cause))
+        world.settle()
+        _, observer = world.call()
+        assert f'(cluster "y": {cause})' in observer.status.details
+
+
 def test_child_name_differs_from_the_name_of_the_leaf() -> None:
     assert child_name("x", 0) != "x"

@@ -166,8 +166,8 @@ class CdsPolicy(ForwardingHelper):
         self._child_config: PolicyConfig | None = None
         # The update of a large cluster until its turn.
         self._waiting: tuple[LeafPolicies, Update, ClusterConfig] | None = None
-        # From the child's last report.
-        self._is_failing = False
+        # The picker of the child's last report, if that was TRANSIENT_FAILURE.
+        self._failing: Picker | None = None
         # Held from the first update that has no key for a dynamic cluster (A74-54, D46).
         self._subscription: ClusterSubscription | None = None
         self._subscribed = ""
@@ -288,21 +288,25 @@ class CdsPolicy(ForwardingHelper):
         child, self._child = self._child, None
         self._waiting = None
         self._entry = self._child_policies = self._child_config = None
-        self._is_failing = False
+        self._failing = None
         if child is not None:
             child.close()
 
     # Clusters with a ClusterConfig.
 
     def _update_aggregate(self, update: Update, entries: tuple[ClusterConfig, ...]) -> Status:
-        self._entry = entries[0]
+        before, self._entry = self._entry, entries[0]
         attributes = update.attributes
         if self._is_backward_compatible:
             attributes = attributes.with_(AGGREGATE_LB_CONFIG, entries[0].cluster.lb_config)
         # Always passed on: a leaf may have changed (A74-64).
-        return self._update_child(
+        status = self._update_child(
             aggregate_policies(entries[1:]), update.with_attributes(attributes), entries[0]
         )
+        if self._failing is not None and self._entry is not before:
+            # The note may be new, and leaves that have not changed do not report.
+            self.update_state(State.TRANSIENT_FAILURE, self._failing)
+        return status
 
     def _update_leaf(self, update: Update, entry: ClusterConfig) -> Status:
         lb_config = update.attributes.get(AGGREGATE_LB_CONFIG) or entry.cluster.lb_config
@@ -371,16 +375,17 @@ class CdsPolicy(ForwardingHelper):
         entry = self._entry
         assert entry is not None, "a child reports only after its first update"
         cluster = entry.cluster_name
-        if state is State.TRANSIENT_FAILURE:
+        failing = picker if state is State.TRANSIENT_FAILURE else None
+        if failing is not None:
             is_empty = _lacks_endpoints(entry)
             note = entry.resolution_note
             picker = FailureNotePicker(picker, cluster, note, self._node_id, is_empty=is_empty)
             # Logged once: each connection attempt may fail for another reason.
-            if not self._is_failing:
+            if self._failing is None:
                 LOGGER.info("%s", picker.status.details)
-        elif self._is_failing and state is State.READY:
+        elif self._failing is not None and state is State.READY:
             LOGGER.info("%s: READY again", name_cluster(cluster))
-        self._is_failing = state is State.TRANSIENT_FAILURE
+        self._failing = failing
         if self.context.metrics.active and not _is_aggregate(entry):
             from proxyless.metrics import instruments  # noqa: PLC0415 - few channels
 
