@@ -205,6 +205,40 @@ def test_an_error_shows_itself_as_grpcios_does(both: BothSync) -> None:
     both(scenario)
 
 
+def test_errors_are_caught_by_the_names_in_grpcios_tracebacks(both: BothSync) -> None:
+    """Many applications catch `grpc._channel._InactiveRpcError`, though the name is private."""
+
+    def scenario(stage: SyncStage) -> object:
+        calls = (
+            lambda: stage.greeter.SayHello(stage.hello(), metadata=ABORT),
+            lambda: stage.guide.MeasureWay(stage.points(1), metadata=ABORT),
+            lambda: stage.greeter.SayHello.future(stage.hello(), metadata=ABORT).result(),
+            lambda: collect(stage.guide.ListPlaces(stage.way(1), metadata=ABORT)),
+            lambda: collect(stage.guide.Chat(stage.notes("a"), metadata=ABORT)),
+        )
+        return [_private_name_of(call) for call in calls]
+
+    inactive, running = "_InactiveRpcError", "_MultiThreadedRendezvous"
+    assert both(scenario) == [inactive, inactive, running, running, running]
+
+
+def _private_name_of(call: Untyped) -> str:
+    try:
+        call()
+    except grpc._channel._InactiveRpcError:  # noqa: SLF001
+        return "_InactiveRpcError"
+    except grpc._channel._MultiThreadedRendezvous:  # noqa: SLF001
+        return "_MultiThreadedRendezvous"
+    raise AssertionError("the server aborts the call")
+
+
+def test_grpcios_private_module_is_imported_with_a_blocking_channel() -> None:
+    program = "import grpc, proxyless; proxyless.insecure_channel('a'); grpc._channel._Rendezvous"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", program]
+    subprocess.run(command, check=True, timeout=PATIENCE_S, env=environment)
+
+
 def test_a_running_call_and_one_that_is_over_show_themselves(both: BothSync) -> None:
     def scenario(stage: SyncStage) -> object:
         call = stage.greeter.SayHello.future(stage.hello(), metadata=HANG)

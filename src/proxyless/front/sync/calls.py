@@ -7,9 +7,10 @@ is freed at once, and its RPC is cancelled, as with grpcio.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 
 import grpc
+from grpc import _channel as grpcio
 
 from proxyless.base import EMPTY_METADATA, Metadata
 from proxyless.front.channel_api import FailedRpc
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
     from proxyless.channel import Call
     from proxyless.wire import StreamEnd
+
+# Applications catch the errors of grpcio's channels by these names, which are in its tracebacks.
+_INACTIVE_RPC_ERROR: Final[Any] = getattr(grpcio, "_InactiveRpcError", grpc.RpcError)
+_RENDEZVOUS: Final[Any] = getattr(grpcio, "_MultiThreadedRendezvous", grpc.RpcError)
 
 
 class Metadatum(NamedTuple):
@@ -121,7 +126,7 @@ class FinishedCall(_CallApi):
         self, end: StreamEnd, head: Metadata = EMPTY_METADATA, response: object = None
     ) -> None:
         # An exception is copied and pickled with its arguments.
-        super().__init__(end, head, response)
+        Exception.__init__(self, end, head, response)
         self._end = end
         self._head = head
         # For `call_route`. Copies have none.
@@ -156,15 +161,16 @@ class FinishedCall(_CallApi):
         fn(self)
 
 
-class InactiveRpcError(FinishedCall):
+class InactiveRpcError(FinishedCall, _INACTIVE_RPC_ERROR):
     """Raised by a blocking call whose RPC fails."""
 
 
-class _RunningCall(_CallApi):
+class _RunningCall(_CallApi, _RENDEZVOUS):
     """A call whose RPC may be running."""
 
     def __init__(self, outcome: Outcome) -> None:
-        super().__init__()
+        # Not that of grpcio's class.
+        Exception.__init__(self)
         self._outcome = outcome
 
     def __del__(self) -> None:
@@ -222,6 +228,8 @@ class FutureCall(_RunningCall):
     """A call with one response, which is its result."""
 
     _outcome: UnaryOutcome
+    # Inherited from grpcio's class, which is that of streams, too.
+    __iter__ = __next__ = next = None
 
     @property
     def _response(self) -> Any:

@@ -50,6 +50,11 @@ def test_the_text_of_a_running_call_is_its_type(world: OutcomeWorld) -> None:
     assert str(FutureCall(world.unary())) == "<FutureCall object>"
 
 
+def test_call_with_one_response_is_not_iterable(world: OutcomeWorld) -> None:
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(FutureCall(world.unary()))
+
+
 @pytest.mark.parametrize("duplicate", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])
 def test_an_error_can_be_copied(duplicate: object) -> None:
     assert callable(duplicate)
