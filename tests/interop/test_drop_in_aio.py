@@ -184,6 +184,23 @@ async def test_styles_of_one_call_do_not_mix(both: Both) -> None:
     assert {name for name, _ in await both(scenario)} == {"UsageError"}
 
 
+async def test_call_that_has_ended_is_read_in_either_style(both: Both) -> None:
+    async def scenario(stage: Stage) -> object:
+        results = []
+        for metadata in ((), ABORT):
+            call = stage.guide.ListPlaces(stage.way(1), metadata=metadata)
+            results.append(await outcome_of(collect(call)))
+            results.append(await outcome_of(call.read()))
+        cancelled = stage.guide.ListPlaces(stage.way(1), metadata=HANG)
+        cancelled.cancel()
+        results.append(await outcome_of(cancelled.read()))
+        results.append(await outcome_of(collect(cancelled)))
+        return [result[0] for result in results]
+
+    names = ["returned", "returned", "AioRpcError", "AioRpcError", *["CancelledError"] * 2]
+    assert await both(scenario) == names
+
+
 async def test_nothing_is_written_after_the_last_message(both: Both) -> None:
     async def scenario(stage: Stage) -> object:
         call = stage.guide.MeasureWay()

@@ -145,9 +145,11 @@ class _StreamResponse(_CallApi):
         outcome.raise_if_failed()
 
     async def read(self) -> Any:
-        if self._iterator is not None:
-            raise grpc.aio.UsageError(MIXED_STYLES)
-        self._is_read = True
+        # As in grpcio, the style of a call that has ended does not matter.
+        if self._outcome.end is None:
+            if self._iterator is not None:
+                raise grpc.aio.UsageError(MIXED_STYLES)
+            self._is_read = True
         response = await self._outcome.read()
         if response is grpc.aio.EOF:
             self._outcome.raise_if_failed()
