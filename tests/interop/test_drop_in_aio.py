@@ -5,6 +5,7 @@ there is a test of our side only, at the end.
 """
 
 import asyncio
+import math
 import socket
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
@@ -750,6 +751,48 @@ async def test_proxyless_reports_the_error_of_the_request_iterator(
     _, code, details, *_ = await on_proxyless(protos, scenario)
     assert code is grpc.StatusCode.UNKNOWN
     assert details == "request iterator raised ValueError: no more points"
+
+
+@pytest.mark.parametrize("kind", ["stream_unary", "stream_stream"])
+async def test_call_is_cancelled_when_its_request_iterator_is(both: Both, kind: str) -> None:
+    async def scenario(stage: Stage) -> object:
+        async def requests() -> AsyncIterator[Untyped]:
+            yield stage.point() if kind == "stream_unary" else stage.note("a")
+            await stage.until_event(f"{METHODS[kind]} started")
+            raise asyncio.CancelledError  # Of a task that the iterator waits for.
+
+        method = stage.guide.MeasureWay if kind == "stream_unary" else stage.guide.Chat
+        call = method(requests(), metadata=HANG)
+        code = await call.code()
+        await stage.until_event(f"{METHODS[kind]} cancelled")
+        return code, await finish(kind, call)
+
+    assert await both(scenario) == (grpc.StatusCode.CANCELLED, ("CancelledError",))
+
+
+async def test_proxyless_waits_for_the_connection_of_a_unary_call_only(protos: Protos) -> None:
+    """grpcio's `wait_for_connection` of a unary call returns when the call has ended."""
+
+    async def scenario(stage: Stage) -> object:
+        call = start(stage, "unary_unary", metadata=HANG)
+        await call.wait_for_connection()
+        is_done = call.done()
+        call.cancel()
+        return is_done
+
+    assert await on_proxyless(protos, scenario) is False
+
+
+@pytest.mark.parametrize("timeout_s", [1e10, 1e300, math.inf])
+async def test_timeout_that_is_too_long_for_grpcio_is_no_limit(
+    protos: Protos, timeout_s: float
+) -> None:
+    """RPCs of grpcio's end at once with DEADLINE_EXCEEDED."""
+
+    async def scenario(stage: Stage) -> object:
+        return [await finish(kind, start(stage, kind, timeout=timeout_s)) for kind in KINDS]
+
+    assert {name for name, *_ in await on_proxyless(protos, scenario)} == {"returned"}
 
 
 async def test_proxyless_returns_initial_metadata_of_a_unary_call_in_flight(protos: Protos) -> None:

@@ -191,6 +191,9 @@ class _RequestWriter:
                     if outcome.call.is_ended or outcome.received_end is not None:
                         return
         except asyncio.CancelledError:
+            # Raised by the iterator, or the loop is shutting down, unless the RPC has ended.
+            if outcome.received_end is None:
+                outcome.cancel()
             raise
         except Exception as error:
             text = f"request iterator raised {type(error).__name__}: {error}"
