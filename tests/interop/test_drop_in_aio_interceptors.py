@@ -26,6 +26,7 @@ from tests.interop.drop_in import (
     read_messages,
     start,
 )
+from tests.worlds.transports import PATIENCE_S
 
 # The body of an interceptor: continuation, details and request.
 Act = Callable[[Untyped, Untyped, Untyped], Awaitable[Untyped]]
@@ -372,6 +373,106 @@ async def test_styles_of_an_intercepted_call(both: Both) -> None:
     _, refused, late = await both(scenario)
     assert [name for name, _ in refused] == ["UsageError"] * 2
     assert [name for name, _ in late] == ["InvalidStateError", "returned"]
+
+
+async def test_intercepted_call_refuses_writes_after_done_writing(both: Both) -> None:
+    async def scenario(stage: Stage) -> object:
+        guide = stage.guide_on(stage.open(interceptors=interceptors(hand_on)))
+        call = guide.Chat(metadata=HANG)
+        await call.write(stage.note("a"))
+        await call.read()
+        await call.done_writing()
+        for _ in range(20):
+            await asyncio.sleep(0)  # grpcio takes the end from a queue.
+        late = [await outcome_of(call.write(stage.note("b"))) for _ in range(2)]
+        again = await outcome_of(call.done_writing())
+        call.cancel()
+        return late, again
+
+    late, again = await both(scenario)
+    assert late == [("InvalidStateError", 'RPC is half closed after calling "done_writing".')] * 2
+    assert again == ("returned", None)
+
+
+async def test_done_writing_raises_what_an_interceptor_raised(both: Both) -> None:
+    async def scenario(stage: Stage) -> object:
+        async def refuse(_proceed: Untyped, _details: Untyped, _request: Untyped) -> Untyped:
+            nothing = grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(grpc.StatusCode.NOT_FOUND, nothing, nothing, "no")
+
+        async def fail(_proceed: Untyped, _details: Untyped, _request: Untyped) -> Untyped:
+            raise KeyError("token")
+
+        async def wait(_proceed: Untyped, _details: Untyped, _request: Untyped) -> Untyped:
+            await asyncio.Event().wait()
+
+        results = []
+        for act in (refuse, fail, wait):
+            call = stage.guide_on(stage.open(interceptors=interceptors(act))).Chat()
+            if act is wait:
+                call.cancel()
+            results.append(await outcome_of(call.done_writing()))
+        return results
+
+    names = [result[0] for result in await both(scenario)]
+    assert names == ["AioRpcError", "KeyError", "InvalidStateError"]
+
+
+@pytest.mark.parametrize("method", ["write", "done_writing"])
+async def test_cancelled_task_is_cancelled_while_it_waits_for_an_interceptor(
+    protos: Protos, method: str
+) -> None:
+    """grpcio raises InvalidStateError, so `asyncio.timeout` does not raise TimeoutError."""
+
+    async def wait(_proceed: Untyped, _details: Untyped, _request: Untyped) -> Untyped:
+        await asyncio.Event().wait()
+
+    async def scenario(stage: Stage) -> object:
+        call = stage.guide_on(stage.open(interceptors=interceptors(wait))).Chat()
+        requests = [stage.note("a")] if method == "write" else []
+        return await outcome_of(_limited(getattr(call, method)(*requests)))
+
+    assert (await on_proxyless(protos, scenario))[0] == "TimeoutError"
+
+
+async def _limited(waiting: Awaitable[Untyped]) -> Untyped:
+    async with asyncio.timeout(0):
+        return await waiting
+
+
+@pytest.mark.parametrize("name", ["code", "details", "initial_metadata", "trailing_metadata"])
+async def test_task_that_stops_waiting_for_the_status_does_not_cancel_intercepted_call(
+    protos: Protos, name: str
+) -> None:
+    """grpcio cancels the interceptors, and the task gets a result: CANCELLED."""
+
+    async def scenario(stage: Stage) -> object:
+        proceed_now = asyncio.Event()
+
+        async def wait(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
+            await proceed_now.wait()
+            return await proceed(details, request)
+
+        channel = stage.open(interceptors=interceptors(wait))
+        call = start(stage, "unary_unary", channel)
+        limited = await outcome_of(_limited(getattr(call, name)()))
+        proceed_now.set()
+        return limited[0], (await finish("unary_unary", call))[0]
+
+    assert await on_proxyless(protos, scenario) == ("TimeoutError", "returned")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_intercepted_call_has_its_remaining_time(protos: Protos, kind: str) -> None:
+    """grpcio's raises NotImplementedError."""
+
+    async def scenario(stage: Stage) -> object:
+        channel = stage.open(interceptors=interceptors(hand_on))
+        call = start(stage, kind, channel, timeout=PATIENCE_S)
+        await finish(kind, call)
+        return call.time_remaining()
+
+    assert 0 < await on_proxyless(protos, scenario) < PATIENCE_S
 
 
 @pytest.mark.parametrize("kind", KINDS)

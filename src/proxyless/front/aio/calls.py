@@ -37,7 +37,7 @@ RequestIterator = AsyncIterable[Any] | Iterable[Any]
 _OK: Final = StatusCode.OK
 # The wording of grpcio.
 ALREADY_FINISHED: Final = "RPC already finished."
-_HALF_CLOSED: Final = 'RPC is half closed after calling "done_writing".'
+HALF_CLOSED: Final = 'RPC is half closed after calling "done_writing".'
 MIXED_STYLES: Final = "The iterator and read/write APIs may not be mixed on a single RPC."
 
 
@@ -206,7 +206,7 @@ class _RequestWriter:
         if outcome.end is not None:
             raise asyncio.InvalidStateError(ALREADY_FINISHED)
         if outcome.call.is_half_closed:
-            raise asyncio.InvalidStateError(_HALF_CLOSED)
+            raise asyncio.InvalidStateError(HALF_CLOSED)
         received_end = outcome.received_end
         if outcome.call.is_ended or received_end is not None:
             await self._refuse()

@@ -22,7 +22,12 @@ import grpc
 import grpc.aio
 
 from proxyless.channel.statuses import CANCELLED
-from proxyless.front.aio.calls import ALREADY_FINISHED, MIXED_STYLES, RequestIterator
+from proxyless.front.aio.calls import (
+    ALREADY_FINISHED,
+    HALF_CLOSED,
+    MIXED_STYLES,
+    RequestIterator,
+)
 from proxyless.front.conversions import MetadataLike
 
 # An application's arguments for one call, without requests. A plain tuple, because there is one for
@@ -277,6 +282,7 @@ class _Writes:
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[Any] = asyncio.Queue(maxsize=1)
+        self.is_closed = False
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         while (request := await self._queue.get()) is not self._END:
@@ -293,7 +299,14 @@ class _Writes:
             ended.cancel()
 
     async def close(self, call: Any) -> None:
-        await self.put(self._END, call)
+        """End the requests. Idempotent."""
+        if not self.is_closed:
+            self.is_closed = True
+            try:
+                await self.put(self._END, call)
+            except asyncio.CancelledError:
+                self.is_closed = False
+                raise
 
 
 class _InterceptedStreamRequest(InterceptedCall):
@@ -309,19 +322,26 @@ class _InterceptedStreamRequest(InterceptedCall):
         self._writes = _Writes() if requests is None else None
         super().__init__(interceptors, start, arguments, self._writes or requests)
 
-    async def _running_call(self) -> Any:
+    async def _wait_call(self) -> Any:
+        """The call. Raises InvalidStateError if it was cancelled before there was one."""
         try:
-            call = await asyncio.shield(self._task)
-        except (asyncio.CancelledError, grpc.aio.AioRpcError):
+            return await asyncio.shield(self._task)
+        except asyncio.CancelledError:
+            if not self._task.cancelled():
+                raise
             raise asyncio.InvalidStateError(ALREADY_FINISHED) from None
-        if call.done():
-            raise asyncio.InvalidStateError(ALREADY_FINISHED)
-        return call
 
     async def write(self, request: Any) -> None:
         if self._writes is None:
             raise grpc.aio.UsageError(MIXED_STYLES)
-        call = await self._running_call()
+        try:
+            call = await self._wait_call()
+        except grpc.aio.AioRpcError:
+            raise asyncio.InvalidStateError(ALREADY_FINISHED) from None
+        if call.done():
+            raise asyncio.InvalidStateError(ALREADY_FINISHED)
+        if self._writes.is_closed:
+            raise asyncio.InvalidStateError(HALF_CLOSED)
         await self._writes.put(request, call)
         if call.done():
             raise asyncio.InvalidStateError(ALREADY_FINISHED)
@@ -329,8 +349,9 @@ class _InterceptedStreamRequest(InterceptedCall):
     async def done_writing(self) -> None:
         if self._writes is None:
             raise grpc.aio.UsageError(MIXED_STYLES)
-        if not self.done():
-            await self._writes.close(await self._running_call())
+        call = await self._wait_call()
+        if not call.done():
+            await self._writes.close(call)
 
 
 class InterceptedUnaryUnaryCall(_InterceptedUnaryResponse, grpc.aio.UnaryUnaryCall):
