@@ -5,6 +5,7 @@ over all the same: the end of a call is delivered in a later turn of the loop.
 """
 
 import asyncio
+import math
 
 import grpc
 import pytest
@@ -25,6 +26,7 @@ from tests.interop.drop_in import (
 ON_BOTH_LOOPS = True
 LIST = "/proxyless.test.routeguide.RouteGuide/ListPlaces"
 UNAVAILABLE = ("AioRpcError", grpc.StatusCode.UNAVAILABLE)
+DEADLINE_EXCEEDED = ("AioRpcError", grpc.StatusCode.DEADLINE_EXCEEDED)
 OVER = ("InvalidStateError", "RPC already finished.")
 WRITERS = ("stream_unary", "stream_stream")
 FAILURES_IN_A_ROW = 2_000
@@ -97,6 +99,48 @@ async def test_write_raises_the_status_when_rpc_fails_at_once(both: Both, kind: 
         return first[:2], second, await outcome_of(call.done_writing())
 
     assert await both(scenario) == (UNAVAILABLE, OVER, ("returned", None))
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+async def test_write_raises_the_status_when_the_deadline_has_passed(both: Both, kind: str) -> None:
+    async def scenario(stage: Stage) -> object:
+        await stage.channel.channel_ready()
+        call = getattr(stage.guide, METHODS[kind])(timeout=-1)
+        await asyncio.sleep(0)
+        first = await outcome_of(write(stage, kind, call))
+        return first[:2], await outcome_of(write(stage, kind, call)), stage.events
+
+    assert await both(scenario) == (DEADLINE_EXCEEDED, OVER, [])
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, math.nan])
+async def test_rpc_is_not_sent_when_its_deadline_has_passed(
+    protos: Protos, timeout_s: float
+) -> None:
+    """grpcio adds up to 10 ms, in which an RPC with a timeout of 0 may succeed."""
+
+    async def scenario(stage: Stage) -> object:
+        await stage.channel.channel_ready()
+        calls = [start(stage, kind, timeout=timeout_s) for kind in KINDS]
+        codes = {await call.code() for call in calls}
+        # After these calls on the same connection.
+        await stage.guide.FindPlace(stage.point())
+        return codes, stage.events
+
+    codes, events = await on_proxyless(protos, scenario)
+    assert codes == {grpc.StatusCode.DEADLINE_EXCEEDED}
+    assert events == ["FindPlace started", "FindPlace finished"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_call_may_be_cancelled_when_its_deadline_has_passed(both: Both, kind: str) -> None:
+    async def scenario(stage: Stage) -> object:
+        await stage.channel.channel_ready()
+        call = start(stage, kind, timeout=-1)
+        await asyncio.sleep(0)
+        return call.done(), call.cancel(), await call.code()
+
+    assert await both(scenario) == (False, True, grpc.StatusCode.CANCELLED)
 
 
 @pytest.mark.parametrize("kind", WRITERS)

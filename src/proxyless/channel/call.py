@@ -23,7 +23,13 @@ from proxyless.channel.config_selector import MirroredRequest
 from proxyless.channel.credentials import service_url
 from proxyless.channel.interception import InterceptedObserver
 from proxyless.channel.request_buffer import RequestBuffer
-from proxyless.channel.statuses import LOGGER, from_control_plane, raised, too_large_to_send
+from proxyless.channel.statuses import (
+    DEADLINE_EXCEEDED,
+    LOGGER,
+    from_control_plane,
+    raised,
+    too_large_to_send,
+)
 from proxyless.channel.transparent_retries import NO_RETRIES
 from proxyless.lb.api import Complete, Drop, Fail, PickInfo
 from proxyless.wire import IDENTITY, StreamEnd
@@ -151,6 +157,12 @@ class Call(CallAttempts):
             # First: a timeout that is no number raises here, and nothing has changed yet.
             if self._timeout_s is not None:
                 self._time = CallTime(self, self._channel.stack, self._timeout_s)
+                if not self._timeout_s > 0:
+                    # Also NaN. Nothing is sent, and the end is delivered as that of any RPC that
+                    # fails at once.
+                    self._channel.on_call_started(self)
+                    self.finish(StreamEnd(DEADLINE_EXCEEDED))
+                    return
             self.station = _SELECT if self.credentials is None else Station.CREDENTIALS
             self._channel.on_call_started(self)
             if self.credentials is not None:
