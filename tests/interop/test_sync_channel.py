@@ -232,6 +232,28 @@ def _private_name_of(call: Untyped) -> str:
     raise AssertionError("the server aborts the call")
 
 
+def test_private_state_of_a_call_has_the_status(both: BothSync) -> None:
+    """Many applications read `error._state.code`, though the name is private."""
+
+    def scenario(stage: SyncStage) -> object:
+        with pytest.raises(grpc.RpcError) as raised:
+            stage.greeter.SayHello(stage.hello(), metadata=(*STEERED, *ABORT))
+        stream = stage.guide.ListPlaces(stage.way(1), metadata=HANG)
+        before = stream._state.code, stream._state.details  # noqa: SLF001
+        stream.cancel()
+        states = [raised.value._state, stream._state]  # noqa: SLF001
+        ended = [(state.code, state.details, state.cancelled) for state in states]
+        first = states[0]
+        return before, ended, first.initial_metadata, first.trailing_metadata
+
+    before, ended, *_ = both(scenario)
+    assert before == (None, None)
+    assert [code for code, *_ in ended] == [
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.CANCELLED,
+    ]
+
+
 def test_grpcios_private_module_is_imported_with_a_blocking_channel() -> None:
     program = "import grpc, proxyless; proxyless.insecure_channel('a'); grpc._channel._Rendezvous"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -40,6 +40,17 @@ def _to_metadata(metadata: Metadata) -> tuple[Metadatum, ...]:
     return tuple(Metadatum(key, value) for key, value in metadata)
 
 
+class CallState(NamedTuple):
+    """Private attribute `_state` of grpcio's calls, from which applications read the status."""
+
+    code: grpc.StatusCode | None = None
+    details: str | None = None
+    debug_error_string: str | None = None
+    initial_metadata: tuple[Metadatum, ...] | None = None
+    trailing_metadata: tuple[Metadatum, ...] | None = None
+    cancelled: bool = False
+
+
 class _CallApi(grpc.RpcError, grpc.Call, grpc.Future):
     """The interface of a call, implemented with a few methods of its subclass."""
 
@@ -102,6 +113,20 @@ class _CallApi(grpc.RpcError, grpc.Call, grpc.Future):
             return cast("TracebackType", raised.__traceback__)
 
     # grpc.RpcError
+
+    @property
+    def _state(self) -> CallState:
+        """As grpcio's: code and details are None until the RPC has ended. Does not block."""
+        if self.is_active():
+            return CallState()
+        return CallState(
+            self.code(),
+            self.details(),
+            self.debug_error_string(),
+            self.initial_metadata(),
+            self.trailing_metadata(),
+            self.cancelled(),
+        )
 
     def __repr__(self) -> str:
         name = type(self).__name__
