@@ -493,6 +493,32 @@ async def test_closing_the_channel_cancels_intercepted_calls(both: Both, kind: s
     assert await both(scenario) == (("CancelledError",), ("CancelledError",))
 
 
+async def test_close_waits_for_interceptors_during_the_grace_period(both: Both) -> None:
+    async def scenario(stage: Stage) -> object:
+        async def await_response(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
+            call = await proceed(details, request)
+            await call
+            await asyncio.sleep(0)  # Measures the call, for example.
+            return call
+
+        is_closing = asyncio.Event()
+
+        async def points() -> AsyncIterator[Untyped]:
+            yield stage.point()
+            await is_closing.wait()
+
+        channel = stage.open(interceptors=interceptors(await_response))
+        call = stage.guide_on(channel).MeasureWay(points())
+        await stage.until_event("point 1/2")
+        closing = asyncio.create_task(channel.close(grace=PATIENCE_S))
+        await asyncio.sleep(0)
+        is_closing.set()
+        await closing
+        return (await outcome_of(call))[0], await call.code()
+
+    assert await both(scenario) == ("returned", grpc.StatusCode.OK)
+
+
 async def test_interceptor_is_used_when_it_is_appended_to_the_list_of_a_channel(both: Both) -> None:
     """Google's generated clients do so with the attribute that they find on grpcio's channel."""
 

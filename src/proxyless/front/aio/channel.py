@@ -218,9 +218,17 @@ class AioChannel(
     async def _wait_calls(self, core: Channel, timeout_s: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                # In a loop, because an ended RPC with unread responses counts again.
-                while core.calls:
-                    await self._wait_no_calls(core)
+                # In a loop, because an ended RPC with unread responses counts again, and an
+                # interceptor may have more to do after the end of its RPC.
+                while core.calls or (chains := self._running_chains()):
+                    if core.calls:
+                        await self._wait_no_calls(core)
+                    else:
+                        await asyncio.wait(chains)
+
+    def _running_chains(self) -> list[asyncio.Task[Any]]:
+        """The tasks of interceptors."""
+        return [call.chain for call in self._intercepted if not call.chain.done()]
 
     async def _wait_no_calls(self, core: Channel) -> None:
         ended: asyncio.Future[None] = self.loop.create_future()

@@ -151,6 +151,11 @@ class InterceptedCall:
         return task.result()
 
     @property
+    def chain(self) -> asyncio.Task[Any]:
+        """The task of the interceptors."""
+        return self._task
+
+    @property
     def started(self) -> Any:
         """For `call_route`: the call, or the exception of an interceptor; None if there is none."""
         task = self._task
