@@ -519,6 +519,30 @@ async def test_close_waits_for_interceptors_during_the_grace_period(both: Both) 
     assert await both(scenario) == ("returned", grpc.StatusCode.OK)
 
 
+@pytest.mark.parametrize("answers", [True, False])
+async def test_close_waits_for_an_interceptor_that_has_made_no_rpc(
+    both: Both, answers: bool
+) -> None:
+    async def scenario(stage: Stage) -> object:
+        is_closing = asyncio.Event()
+
+        async def wait(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
+            await is_closing.wait()
+            return stage.routes.Place() if answers else await proceed(details, request)
+
+        channel = stage.open(interceptors=interceptors(wait))
+        call = start(stage, "unary_unary", channel)
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(channel.close(grace=PATIENCE_S))
+        await asyncio.sleep(0)
+        is_closing.set()
+        await closing
+        return await outcome_of(call)
+
+    name, *_ = await both(scenario)
+    assert name == ("returned" if answers else "UsageError")
+
+
 async def test_interceptor_is_used_when_it_is_appended_to_the_list_of_a_channel(both: Both) -> None:
     """Google's generated clients do so with the attribute that they find on grpcio's channel."""
 

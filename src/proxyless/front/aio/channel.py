@@ -186,7 +186,7 @@ class AioChannel(
         self._is_closed = True
         core = self._core
         try:
-            if core is not None and grace:
+            if grace:
                 await self._wait_calls(core, grace)
         finally:
             # As in grpc.aio, the RPCs end as if the application had cancelled them.
@@ -215,16 +215,18 @@ class AioChannel(
         else:
             self.loop.call_soon_threadsafe(core.call_when_no_calls, core.close)
 
-    async def _wait_calls(self, core: Channel, timeout_s: float) -> None:
+    async def _wait_calls(self, core: Channel | None, timeout_s: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 # In a loop, because an ended RPC with unread responses counts again, and an
                 # interceptor may have more to do after the end of its RPC.
-                while core.calls or (chains := self._running_chains()):
-                    if core.calls:
+                while True:
+                    if core is not None and core.calls:
                         await self._wait_no_calls(core)
-                    else:
+                    elif chains := self._running_chains():
                         await asyncio.wait(chains)
+                    else:
+                        return
 
     def _running_chains(self) -> list[asyncio.Task[Any]]:
         """The tasks of interceptors."""
