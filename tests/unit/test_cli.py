@@ -114,6 +114,29 @@ def test_a_command_without_output_streams_prints_nothing(
     sys.stdout.close()
 
 
+def test_errors_are_not_printed_on_standard_output_when_standard_error_is_closed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with `2>&-`."""
+    monkeypatch.setattr(sys, "stderr", None)
+    assert main(["replay", str(tmp_path / "missing.jsonl")]) == 1
+    sys.stderr.close()
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_printed_when_the_output_is_ascii_only(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with `LC_ALL=C`."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    sys.stdout.flush()
+    assert written.getvalue().startswith(b"usage: ")
+
+
 def test_characters_that_the_output_cannot_encode_are_escaped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

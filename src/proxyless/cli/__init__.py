@@ -69,13 +69,14 @@ _EXTRA: Final = {"rich": "rich", "yaml": "PyYAML"}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, the process's own unless given; returns the exit code."""
     given = sys.argv[1:] if arguments is None else arguments
+    # Before the arguments are parsed: help texts are not ASCII.
+    _prepare_output()
     try:
         # Inside the try statement: importing a command takes long enough for a Ctrl-C.
         parsed, unknown = _make_parser(given).parse_known_args(given)
         if unknown:
             # The command's own parser shows the usage of the command.
             parsed.parser.error(f"unrecognized arguments: {_one_line(' '.join(unknown))}")
-        _prepare_output()
         _apply_color(parsed)
         return _run(parsed)
     except KeyboardInterrupt:
@@ -130,9 +131,11 @@ def _apply_color(parsed: argparse.Namespace) -> None:
 
 
 def _prepare_output() -> None:
-    """Let standard output accept any text."""
-    if sys.stdout is None:  # The parent process closed it.
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
+    """Let standard output and standard error accept any text."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # The parent process closed it.
+            null = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
+            setattr(sys, name, null)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # File names may not be UTF-8, and the terminal may be ASCII only.
         sys.stdout.reconfigure(errors="backslashreplace")
