@@ -5,17 +5,17 @@ from __future__ import annotations
 import io
 import os
 import re
+import signal
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from proxyless import cli
-from proxyless.cli import COMMANDS, lint, main
+from proxyless.cli import COMMANDS, main
 from proxyless.controlplane import CLUSTER
 
 if TYPE_CHECKING:
-    import argparse
     from pathlib import Path
 
 
@@ -83,26 +83,19 @@ def test_an_unknown_option_is_an_error_of_the_command(
     assert printed.endswith("proxyless lint: error: unrecognized arguments: --partical\n")
 
 
-def test_an_interruption_is_an_error_of_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupt(_parsed: argparse.Namespace) -> int:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(lint, "run", interrupt)
-    assert main(["lint", "x"]) == 1
-    assert capsys.readouterr().err == "proxyless: interrupted\n"
-
-
-def test_an_interruption_while_a_command_is_imported_is_an_error_of_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupt(_name: str) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli, "import_module", interrupt)
-    assert main(["lint", "x"]) == 1
-    assert capsys.readouterr().err == "proxyless: interrupted\n"
+@pytest.mark.parametrize("interrupted", ["lint.run", "cli.import_module"])
+def test_an_interruption_prints_one_line_and_ends_by_the_signal(interrupted: str) -> None:
+    """So that Ctrl-C also ends a shell's loop of commands."""
+    script = (
+        "from proxyless import cli\nfrom proxyless.cli import lint\n"
+        "def interrupt(_):\n    raise KeyboardInterrupt\n"
+        f"{interrupted} = interrupt\ncli.main(['lint', 'x'])\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True
+    )
+    assert ended.returncode == -signal.SIGINT
+    assert ended.stderr == "proxyless: interrupted\n"
 
 
 def test_a_command_without_output_streams_prints_nothing(

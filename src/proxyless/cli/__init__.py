@@ -30,6 +30,7 @@ import os
 import shutil
 import sys
 import textwrap
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -81,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(parsed)
     except KeyboardInterrupt:
         print("proxyless: interrupted", file=sys.stderr)
-        return 1
+        return _end_by_interrupt()
     except ModuleNotFoundError as error:
         package = _EXTRA.get((error.name or "").partition(".")[0])
         if package is None:
@@ -139,6 +140,17 @@ def _prepare_output() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # File names may not be UTF-8, and the terminal may be ASCII only.
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _end_by_interrupt() -> int:
+    """End the process by SIGINT: a shell goes on with a loop whose command exits by itself."""
+    import signal  # noqa: PLC0415 - not imported for `--help`
+
+    with suppress(OSError):
+        sys.stdout.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGINT)
+    return 1  # Not reached, unless the signal is blocked.
 
 
 def _one_line(text: str) -> str:

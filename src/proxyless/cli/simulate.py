@@ -104,10 +104,7 @@ def run(parsed: argparse.Namespace) -> int:
     report = None
     if not problems:
         errors = ValidationErrors()
-        try:
-            report = rehearse(script, meshes, errors, _progress(script, meshes))
-        except KeyboardInterrupt:
-            problems.append("interrupted")
+        report = rehearse(script, meshes, errors, _progress(script, meshes))
         problems += describe_errors(errors, str(parsed.script or ""))
     if report is None:
         return fail("simulate", problems)

@@ -256,14 +256,6 @@ def test_many_endpoints_are_shown_by_zone(
     assert "cart     a     (all)     200\n" in capsys.readouterr().out
 
 
-def test_interrupt_is_one_line(simulated: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lose_patience(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(simulate, "rehearse", lose_patience)
-    assert simulated(CART) == (1, "", "proxyless simulate: interrupted\n")
-
-
 class _Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
