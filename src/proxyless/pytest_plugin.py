@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from proxyless.sim.world import World
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    # Pytest compiles all modules of a distribution with a plugin from their sources, to rewrite
+    # assertions: seconds in each run that may not write bytecode. Those of ours check no tests.
+    # Without assertion rewriting, the hook has no such attribute.
+    getattr(pluginmanager.rewrite_hook, "_must_rewrite", set()).discard("proxyless")
     group = parser.getgroup("proxyless")
     group.addoption("--mesh-seed", type=int, default=0, help="random seed of simulated worlds")
 

@@ -21,6 +21,18 @@ def test_nothing_is_imported(pytestconfig):
     assert "grpc" not in sys.modules
 """
 
+# The same, in an environment where the plugin is installed from a wheel.
+COMPILED_TEST = """
+import proxyless.base
+import proxyless.pytest_plugin
+
+def test_modules_are_not_compiled_by_pytest(pytestconfig):
+    hook = pytestconfig.pluginmanager.rewrite_hook
+    # The plugin is imported before it can change anything.
+    assert proxyless.pytest_plugin.__loader__ is hook
+    assert proxyless.base.__loader__ is not hook
+"""
+
 
 def test_plugin_imports_nothing_of_the_package() -> None:
     code = "import proxyless.pytest_plugin, sys; print(*sys.modules)"
@@ -33,12 +45,30 @@ def test_plugin_imports_nothing_of_the_package() -> None:
 
 def test_pytest_run_without_the_fixture_imports_nothing_of_the_package(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(UNRELATED_TEST)
+    assert "1 passed" in run_pytest(tmp_path)
+
+
+def test_pytest_uses_the_bytecode_of_an_installed_package(tmp_path: Path) -> None:
+    installed = tmp_path / "proxyless-0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: proxyless\nVersion: 0\n")
+    (installed / "RECORD").write_text("proxyless/__init__.py,,\n")
+    (installed / "entry_points.txt").write_text(
+        "[pytest11]\nproxyless_mesh = proxyless.pytest_plugin\n"
+    )
+    (tmp_path / "test_it.py").write_text(COMPILED_TEST)
+    assert "1 passed" in run_pytest(tmp_path)
+
+
+def run_pytest(directory: Path) -> str:
+    """The output of pytest, run in this directory."""
+    kept = {key: text for key, text in os.environ.items() if not key.startswith("PYTEST_")}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"],
-        cwd=tmp_path,
-        env={key: text for key, text in os.environ.items() if not key.startswith("PYTEST_")},
+        cwd=directory,
+        env=kept,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert "1 passed" in done.stdout, done.stdout
+    return done.stdout
