@@ -89,7 +89,14 @@ def _tolerate(pairs: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
 
     Applications pass on metadata that they received, so reserved keys are dropped.
     """
-    for name, value in pairs:
+    for pair in pairs:
+        try:
+            name, value = pair
+        except (TypeError, ValueError) as error:
+            # Without the item, which may be secret.
+            text = f"metadata has an item of type {type(pair).__name__}"
+            wanted = "wanted pairs of key and value, as of dict.items()"
+            raise type(error)(f"{text}: {wanted}") from None
         key = name.decode("latin-1") if isinstance(name, bytes) else name
         if key not in RESERVED_KEYS:
             yield key, "" if value is None else value

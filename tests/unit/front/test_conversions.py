@@ -47,6 +47,24 @@ def test_invalid_metadata_raises_with_its_key(
         to_metadata([("te", "left out"), pair])  # type: ignore[list-item]
 
 
+@pytest.mark.parametrize(
+    ("metadata", "kind", "given"),
+    [
+        ({"authorization": "x"}, ValueError, "str"),
+        (("authorization", "x"), ValueError, "str"),
+        ([("authorization", "x", "y")], ValueError, "tuple"),
+        ([5], TypeError, "int"),
+    ],
+)
+def test_metadata_that_is_not_pairs_raises_the_type_of_grpcio_and_shows_no_value(
+    metadata: object, kind: type[Exception], given: str
+) -> None:
+    wanted = "wanted pairs of key and value, as of dict.items()"
+    with pytest.raises(kind) as caught:
+        to_metadata(metadata)  # type: ignore[arg-type]
+    assert str(caught.value) == f"metadata has an item of type {given}: {wanted}"
+
+
 class Message(bytes):
     """A subclass of bytes."""
 
