@@ -71,6 +71,8 @@ def start(name: str, port: int) -> grpc.Server:
 if __name__ == "__main__":
     ports = {"a": 50061, "b": 50062, "canary": 50063}
     names = sys.argv[1:] or list(ports)
+    if not ports.keys() >= set(names):
+        sys.exit(f"names are {names}, wanted some of {list(ports)}")
     servers = [start(name, ports[name]) for name in names]
     print(f"running: {', '.join(names)}", flush=True)
     servers[0].wait_for_termination()

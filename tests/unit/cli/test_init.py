@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 from proxyless.base import Status
@@ -44,6 +46,14 @@ def test_programs_parse_and_the_schema_is_ours(tmp_path: Path) -> None:
     schema = json.loads((tmp_path / "short-form.schema.json").read_text())
     assert schema == short_form_schema()
     assert "$schema=../short-form.schema.json" in (tmp_path / "mesh" / "orders.yaml").read_text()
+
+
+def test_unknown_backend_is_an_error_of_one_line(tmp_path: Path) -> None:
+    assert main(["init", str(tmp_path)]) == 0
+    command = [sys.executable, str(tmp_path / "backends.py"), "a", "d"]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr == "names are ['a', 'd'], wanted some of ['a', 'b', 'canary']\n"
 
 
 def test_nothing_is_written_if_a_file_exists(
