@@ -39,6 +39,13 @@ def test_every_command_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> No
         assert re.search(rf"^    {name}\s+{text.split()[0]} ", printed, re.MULTILINE)
 
 
+def test_commands_are_listed_when_none_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "    lint      report what " in printed.err
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_of_a_command_ends_with_its_exit_codes(
     name: str, capsys: pytest.CaptureFixture[str]

@@ -74,7 +74,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _prepare_output()
     try:
         # Inside the try statement: importing a command takes long enough for a Ctrl-C.
-        parsed, unknown = _make_parser(given).parse_known_args(given)
+        parser = _make_parser(given)
+        if not given:
+            parser.print_help(sys.stderr)
+            return 2
+        parsed, unknown = parser.parse_known_args(given)
         if unknown:
             # The command's own parser shows the usage of the command.
             parsed.parser.error(f"unrecognized arguments: {_one_line(' '.join(unknown))}")
