@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,7 @@ def add_channel_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_channel_options(parsed: argparse.Namespace) -> None:
-    """Exit with a usage error if an option would have no effect."""
+    """Exit with a usage error if an option would have no effect, or the bootstrap is missing."""
     given = [name for name in ("cacert", "cert", "key") if getattr(parsed, name) is not None]
     if given and not parsed.tls:
         parsed.parser.error(f"argument --{given[0]}: has no effect without --tls")
@@ -45,6 +46,13 @@ def check_channel_options(parsed: argparse.Namespace) -> None:
         parsed.parser.error("argument --cert: wanted together with --key")
     if parsed.bootstrap is not None and not parsed.target.startswith("xds:"):
         parsed.parser.error(f"argument --bootstrap: has no effect for target {parsed.target!r}")
+    if parsed.bootstrap is None and parsed.target.startswith("xds:"):
+        variables = ("GRPC_XDS_BOOTSTRAP", "GRPC_XDS_BOOTSTRAP_CONFIG")
+        if not any(map(os.environ.get, variables)):
+            parsed.parser.error(
+                "argument --bootstrap: wanted, because neither of the variables "
+                f"{' and '.join(variables)} is set; see: proxyless init DIR"
+            )
 
 
 def open_channel(parsed: argparse.Namespace) -> AioChannel:

@@ -55,6 +55,20 @@ def test_options_without_effect_are_refused(
     assert what in capsys.readouterr().err
 
 
+def test_xds_target_needs_a_bootstrap(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("GRPC_XDS_BOOTSTRAP", "GRPC_XDS_BOOTSTRAP_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    check_channel_options(parse(target="dns:///api"))
+    check_channel_options(parse("--bootstrap", "x"))
+    with pytest.raises(SystemExit):
+        check_channel_options(parse())
+    assert "argument --bootstrap: wanted, because neither" in capsys.readouterr().err
+    monkeypatch.setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "{}")
+    check_channel_options(parse())
+
+
 async def test_channel_has_target_and_credentials() -> None:
     async with backends("a") as (backend,), open_channel(parse(target=backend.address)) as channel:
         assert await channel.unary_unary(WHERE)(b"", timeout=PATIENCE_S) == b"a"
