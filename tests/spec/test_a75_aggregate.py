@@ -447,6 +447,32 @@ def test_deleted_aggregate_drops_rpcs_until_it_returns() -> None:
     assert world.send_rpc() == A
 
 
+@pytest.mark.parametrize("leaf", ["x", "y"])
+def test_rpcs_wait_for_new_endpoints_of_a_leaf_when_all_leaves_failed(leaf: str) -> None:
+    """D48, for the priorities of an aggregate."""
+    world = aggregate_mesh(MeshWorld(), "x", "y")
+    by_locality: dict[str, Any] = {
+        "xds_wrr_locality_experimental": {"childPolicy": [{"round_robin": {}}]}
+    }
+    world.publish(*(cluster(name, lb_config=(by_locality,)) for name in "xy"))
+    for address in (A, B):
+        world.backend(address).down()
+    world.clock.advance(1.0)
+    _, failed = world.call()
+    assert failed.status.code is StatusCode.UNAVAILABLE
+    new = world.backend(D)
+    new.is_up = False
+    connect = new.connect
+    new.connect = lambda: world.clock.call_later(5, connect)  # type: ignore[assignment]
+    world.publish(endpoints(leaf, D))
+    _, waiting = world.call()
+    assert not waiting.ends, "the RPC fails by the endpoint of the other leaf"
+    new.is_up = True
+    world.clock.advance(6)
+    world.respond_to_all()
+    assert waiting.status == OK
+
+
 def test_error_of_rpcs_names_the_current_cause_when_only_the_error_of_a_leaf_changes() -> None:
     world = MeshWorld()
     world.start(route_config("top"), aggregate("top", "x", "y"), cluster("x"), endpoints("x"))

@@ -49,13 +49,33 @@ class SubchannelPicker(Picker):
         return self.result
 
 
-class NotePicker(Picker):
+class ForwardingPicker(Picker):
+    """Picks with the picker of a child; what it reports about failures is the child's, too."""
+
+    __slots__ = ("_child",)
+
+    def __init__(self, child: Picker) -> None:
+        self._child: Final = child
+
+    def pick(self, info: PickInfo) -> PickResult:
+        return self._child.pick(info)
+
+    @property
+    def status(self) -> Status:
+        return self._child.status
+
+    @property
+    def is_reconnecting(self) -> bool:
+        return self._child.is_reconnecting
+
+
+class NotePicker(ForwardingPicker):
     """Adds an entry to the labels of a measured RPC (`PICK_LABELS`), then picks with another."""
 
-    __slots__ = ("_key", "_picker", "_value")
+    __slots__ = ("_key", "_value")
 
-    def __init__(self, picker: Picker, key: str, value: str) -> None:
-        self._picker: Final = picker
+    def __init__(self, child: Picker, key: str, value: str) -> None:
+        super().__init__(child)
         self._key: Final = key
         self._value: Final = value
 
@@ -63,15 +83,7 @@ class NotePicker(Picker):
         labels = info.attributes.get(PICK_LABELS)
         if labels is not None:
             labels[self._key] = self._value
-        return self._picker.pick(info)
-
-    @property
-    def status(self) -> Status:
-        return self._picker.status
-
-    @property
-    def is_reconnecting(self) -> bool:
-        return self._picker.is_reconnecting
+        return self._child.pick(info)
 
 
 class IdlePicker(Picker):

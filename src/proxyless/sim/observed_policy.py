@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from proxyless.assembly import Registries
 from proxyless.base.frozen import frozen
 from proxyless.lb import PolicyRegistry
-from proxyless.lb.api import Picker
 from proxyless.lb.forwarding import ForwardingHelper
+from proxyless.lb.pickers import ForwardingPicker
 from proxyless.xds.config.attributes import XDS_CONFIG
 from proxyless.xds.lb.cluster_manager import NAME as CLUSTER_MANAGER
 from proxyless.xds.routing.cluster_refs import CLUSTER_PREFIX
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from proxyless.base import State, Status, ValidationErrors
     from proxyless.lb import Helper, Policy, PolicyFactory, Update
-    from proxyless.lb.api import PickInfo, PickResult
+    from proxyless.lb.api import Picker, PickInfo, PickResult
     from proxyless.xds.config.xds_config import XdsConfig
 
     # Called with a config before it takes effect, and the clusters that are children of the policy.
@@ -102,20 +102,16 @@ class _ObservedHelper(ForwardingHelper):
         super().update_state(state, _ObservedPicker(picker, self._on_pick))
 
 
-class _ObservedPicker(Picker):
+class _ObservedPicker(ForwardingPicker):
     """Picker that reports the result of each pick."""
 
-    __slots__ = ("_on_pick", "_real")
+    __slots__ = ("_on_pick",)
 
-    def __init__(self, real: Picker, on_pick: OnPick) -> None:
-        self._real = real
+    def __init__(self, child: Picker, on_pick: OnPick) -> None:
+        super().__init__(child)
         self._on_pick = on_pick
 
-    @property
-    def status(self) -> Status:
-        return self._real.status
-
     def pick(self, info: PickInfo) -> PickResult:
-        result = self._real.pick(info)
+        result = self._child.pick(info)
         self._on_pick(info, result)
         return result

@@ -6,14 +6,15 @@ only on channels with a stats plugin.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from proxyless.lb.api import Complete, Picker
+from proxyless.lb.api import Complete
 from proxyless.lb.attributes import PICK_LABELS
+from proxyless.lb.pickers import ForwardingPicker
 from proxyless.metrics.instruments import LOCALITY
 
 if TYPE_CHECKING:
-    from proxyless.base import Locality, Status
+    from proxyless.base import Locality
     from proxyless.lb.api import PickInfo, PickResult
 
 
@@ -23,23 +24,16 @@ class SubchannelWithLocality(Protocol):
     locality: Locality
 
 
-class LocalityPicker(Picker):
+class LocalityPicker(ForwardingPicker):
     """Records the locality of the picked backend (A78)."""
 
-    __slots__ = ("_picker",)
-
-    def __init__(self, picker: Picker) -> None:
-        self._picker: Final = picker
+    __slots__ = ()
 
     def pick(self, info: PickInfo) -> PickResult:
-        result = self._picker.pick(info)
+        result = self._child.pick(info)
         if type(result) is Complete:
             labels = info.attributes.get(PICK_LABELS)
             if labels is not None:
                 subchannel: SubchannelWithLocality = result.subchannel  # type: ignore[assignment]
                 labels[LOCALITY] = subchannel.locality.label
         return result
-
-    @property
-    def status(self) -> Status:
-        return self._picker.status

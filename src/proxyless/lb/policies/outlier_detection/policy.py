@@ -32,6 +32,7 @@ from proxyless.lb.attributes import BACKEND_SERVICE
 from proxyless.lb.description import LbNode, annotate, format_seconds, format_time_left, wrap
 from proxyless.lb.forwarding import ForwardingHelper
 from proxyless.lb.graceful_switch import GracefulSwitchPolicy
+from proxyless.lb.pickers import ForwardingPicker
 from proxyless.lb.policies.outlier_detection import OutlierDetectionConfig
 from proxyless.lb.policies.outlier_detection.config import PERCENT_MAX, parse_config
 from proxyless.lb.policies.outlier_detection.endpoints import (
@@ -49,13 +50,10 @@ if TYPE_CHECKING:
 INTERVAL_MIN_S: Final = 0.01
 
 
-class OutlierDetectionPicker(Picker):
+class OutlierDetectionPicker(ForwardingPicker):
     """Converts the child's results for `OutlierSubchannel` into results for the parent."""
 
-    __slots__ = ("_child",)
-
-    def __init__(self, child: Picker) -> None:
-        self._child: Final = child
+    __slots__ = ()
 
     def pick(self, info: PickInfo) -> PickResult:
         result = self._child.pick(info)
@@ -67,10 +65,6 @@ class OutlierDetectionPicker(Picker):
         if subchannel.child_result is result and subchannel.parent_result is not None:
             return subchannel.parent_result
         return subchannel.to_parent_result(result)
-
-    @property
-    def status(self) -> Status:
-        return self._child.status
 
 
 # Endpoint attribute: a new value makes the child create its subchannels again.

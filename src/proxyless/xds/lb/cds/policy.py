@@ -22,7 +22,7 @@ from proxyless.lb.attributes import BACKEND_SERVICE, DELAY_KIND
 from proxyless.lb.description import LbNode, wrap
 from proxyless.lb.forwarding import ForwardingHelper
 from proxyless.lb.hierarchy import charge_for
-from proxyless.lb.pickers import FailPicker, NotePicker
+from proxyless.lb.pickers import FailPicker, ForwardingPicker, NotePicker
 from proxyless.xds.config import ClusterConfig, ClusterError
 from proxyless.xds.config.attributes import CLUSTER_SUBSCRIPTIONS, XDS_CONFIG
 from proxyless.xds.error_texts import name_cluster, node_phrase, with_node
@@ -115,31 +115,31 @@ class DropPicker(Picker):
         return self._result.status
 
 
-class FailureNotePicker(Picker):
+class FailureNotePicker(ForwardingPicker):
     """Adds the cluster's name and its resolution note to the status of failures (A74-39).
 
     `is_empty`: the cluster has no endpoints; then the note, which is the cause, replaces the text
     of the policies below.
     """
 
-    __slots__ = ("_cluster", "_is_empty", "_node_id", "_note", "_picker")
+    __slots__ = ("_cluster", "_is_empty", "_node_id", "_note")
 
     def __init__(
-        self, picker: Picker, cluster: str, note: str, node_id: str = "", *, is_empty: bool = False
+        self, child: Picker, cluster: str, note: str, node_id: str = "", *, is_empty: bool = False
     ) -> None:
-        self._picker: Final = picker
+        super().__init__(child)
         self._cluster: Final = cluster
         self._note: Final = note
         self._node_id: Final = node_id
         self._is_empty: Final = is_empty
 
     def pick(self, info: PickInfo) -> PickResult:
-        result = self._picker.pick(info)
+        result = self._child.pick(info)
         return Fail(self._with_note(result.status)) if isinstance(result, Fail) else result
 
     @property
     def status(self) -> Status:
-        return self._with_note(self._picker.status)
+        return self._with_note(self._child.status)
 
     def _with_note(self, status: Status) -> Status:
         text = f"{name_cluster(self._cluster)}: {self._note if self._is_empty else status.details}"

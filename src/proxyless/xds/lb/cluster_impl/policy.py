@@ -28,7 +28,6 @@ from proxyless.base.frozen import frozen
 from proxyless.base.json_fields import JsonObject
 from proxyless.base.texts import NAME_LENGTH_MAX
 from proxyless.lb import QUEUE_PICKER, Complete, Drop, GracefulSwitchPolicy
-from proxyless.lb.api import Picker, PickInfo, PickResult
 from proxyless.lb.attributes import BACKEND_SERVICE, LOCALITY_LABEL
 from proxyless.lb.config import parse_child_policy
 from proxyless.lb.connection_limit import (
@@ -39,6 +38,7 @@ from proxyless.lb.connection_limit import (
 )
 from proxyless.lb.description import LbNode, as_child, join_notes
 from proxyless.lb.forwarding import ForwardingHelper, ForwardingSubchannel, join_trackers
+from proxyless.lb.pickers import ForwardingPicker
 from proxyless.lb.reentrancy import Hold
 from proxyless.xds.config import ClusterConfig
 from proxyless.xds.config.attributes import HOSTNAME, LOCALITY, XDS_CLIENT, XDS_CONFIG
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from proxyless.base import Address, Attributes, ValidationErrors
     from proxyless.lb import Helper, PolicyConfig, PolicyRegistry, Update
-    from proxyless.lb.api import CallTracker, Subchannel
+    from proxyless.lb.api import CallTracker, Picker, PickInfo, PickResult, Subchannel
     from proxyless.runtime import Random
     from proxyless.xds.bootstrap import ServerConfig
     from proxyless.xds.client import XdsClient
@@ -96,12 +96,11 @@ class CallLimit:
         object.__setattr__(self, "drop", _dropped(self.cluster, why, self.node_id))
 
 
-class ClusterImplPicker(Picker):
+class ClusterImplPicker(ForwardingPicker):
     """Drops RPCs by category and by the circuit breaker; the child picks for the others."""
 
     __slots__ = (
         "_categories",
-        "_child",
         "_counter",
         "_maximum",
         "_on_drop",
@@ -118,7 +117,7 @@ class ClusterImplPicker(Picker):
         on_drop: OnDrop | None,
         random: Random,
     ) -> None:
-        self._child: Final = child
+        super().__init__(child)
         self._categories: Final = categories
         self._counter: Final = limit.counter
         self._maximum: Final = limit.maximum

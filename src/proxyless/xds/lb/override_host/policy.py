@@ -17,10 +17,10 @@ from proxyless.base import State, Status
 from proxyless.base.frozen import frozen
 from proxyless.base.json_fields import JsonObject
 from proxyless.lb import QUEUE, Complete, GracefulSwitchPolicy
-from proxyless.lb.api import Picker, PickInfo, PickResult
 from proxyless.lb.config import parse_child_policy
 from proxyless.lb.description import LbNode, as_child, describe_subchannel, format_seconds, wrap
 from proxyless.lb.forwarding import ForwardingHelper
+from proxyless.lb.pickers import ForwardingPicker
 from proxyless.lb.reentrancy import Hold
 from proxyless.runtime import IDLE_TIMER, SoonQueue
 from proxyless.xds.config import ClusterConfig
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from proxyless.base import Address, Attributes, Endpoint, ValidationErrors
     from proxyless.lb import Endpoints, Helper, PolicyConfig, PolicyRegistry, Update
-    from proxyless.lb.api import Subchannel
+    from proxyless.lb.api import Picker, PickInfo, PickResult, Subchannel
     from proxyless.xds.filters.attributes import OverrideHost
 
 NAME: Final = "xds_override_host_experimental"
@@ -67,17 +67,17 @@ class OverrideHostConfig:
     passes_config: bool
 
 
-class OverrideHostPicker(Picker):
+class OverrideHostPicker(ForwardingPicker):
     """Picks the host of the RPC's session; the child picks for other RPCs.
 
     Not a snapshot: it reads the policy's hosts, which change. Picks run on the policy's loop.
     """
 
-    __slots__ = ("_child", "_owner", "_usable")
+    __slots__ = ("_owner", "_usable")
 
     def __init__(self, owner: OverrideHostPolicy, child: Picker) -> None:
+        super().__init__(child)
         self._owner: Final = owner
-        self._child: Final = child
         self._usable: Final = owner.usable
 
     def pick(self, info: PickInfo) -> PickResult:
@@ -122,10 +122,6 @@ class OverrideHostPicker(Picker):
         if host.endpoint is not None:
             host.last_used_s = self._owner.now_s()
             override.actual_addresses = host.addresses
-
-    @property
-    def status(self) -> Status:
-        return self._child.status
 
 
 class OverrideHostPolicy(ForwardingHelper):
