@@ -11,6 +11,7 @@ import re
 import pytest
 
 from proxyless.cli import COMMANDS
+from proxyless.front import options
 from tests.docs.commands import makefile_targets
 from tests.docs.listed import CHECKED, NOT_RUN, is_listed
 from tests.docs.page_process import PAGE_TIMEOUT_S, check_page, is_howto, pages_with_blocks
@@ -47,6 +48,18 @@ def test_make_targets_in_sentences_exist() -> None:
     assert {"demo", "test"} <= named <= makefile_targets()
     commands = set(re.findall(r"`proxyless ([a-z]+)", text))
     assert {"serve", "lint"} <= commands <= set(COMMANDS)
+
+
+def test_table_of_channel_options_has_every_option_that_is_known() -> None:
+    page = (ROOT / "docs/howto/migrate-from-grpcio.md").read_text()
+    table = page.partition("## Channel options\n")[2].partition("\n## ")[0]
+    listed = {
+        name
+        for row in table.splitlines()
+        if row.startswith("| `")
+        for name in re.findall(r"`([\w.]+)`", row.split("|")[1])
+    }
+    assert listed == options.known_names()
 
 
 def test_api_reference_matches_the_sources() -> None:

@@ -216,6 +216,11 @@ _IGNORED: Final = frozenset(
 )
 
 
+def known_names() -> frozenset[str]:
+    """Names of the options that cause no warning."""
+    return _IGNORED.union(_READERS)
+
+
 def read_options(options: Iterable[tuple[str | bytes, object]] | None) -> dict[str, Any]:
     """The converted options by name. Raises TypeError or ValueError naming the option."""
     read: dict[str, Any] = {}
