@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser = _make_parser(given)
         if not given:
             parser.print_help(sys.stderr)
-            return 2
+            parser.exit(2)
         parsed, unknown = parser.parse_known_args(given)
         if unknown:
             # The command's own parser shows the usage of the command.
