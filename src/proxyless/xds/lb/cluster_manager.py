@@ -28,11 +28,10 @@ from proxyless.lb.description import LbNode, as_child, join_notes
 from proxyless.lb.reentrancy import Hold
 from proxyless.lb.retained_child import NOT_LISTED, RetainedChild, join_rejections
 from proxyless.runtime import ActionsJob
-from proxyless.xds.config.attributes import XDS_CONFIG
+from proxyless.xds.config.attributes import XDS_CONFIG, reads_config
 from proxyless.xds.error_texts import with_node
 from proxyless.xds.filters.attributes import CLUSTER, MIRROR_PREFIX
 from proxyless.xds.lb.cds.policy import CdsConfig, CdsFactory
-from proxyless.xds.lb.override_host.policy import reads_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

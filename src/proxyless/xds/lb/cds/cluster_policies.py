@@ -19,8 +19,9 @@ from proxyless.lb.config import PolicyConfig, parse_policy_list
 from proxyless.lb.policies.outlier_detection import OutlierDetectionConfig
 from proxyless.lb.policies.outlier_detection.config import parse_rules
 from proxyless.lb.policies.priority import PriorityChildConfig, PriorityConfig
+from proxyless.xds.config.attributes import reads_config
 from proxyless.xds.lb.cluster_impl.policy import ClusterImplConfig
-from proxyless.xds.lb.override_host.policy import OverrideHostConfig, reads_config
+from proxyless.xds.lb.override_host.policy import OverrideHostConfig
 
 if TYPE_CHECKING:
     from proxyless.base import ValidationErrors

@@ -24,7 +24,7 @@ from proxyless.lb.forwarding import ForwardingHelper
 from proxyless.lb.hierarchy import charge_for
 from proxyless.lb.pickers import FailPicker, ForwardingPicker, NotePicker
 from proxyless.xds.config import ClusterConfig, ClusterError
-from proxyless.xds.config.attributes import CLUSTER_SUBSCRIPTIONS, XDS_CONFIG
+from proxyless.xds.config.attributes import CLUSTER_SUBSCRIPTIONS, XDS_CONFIG, reads_config
 from proxyless.xds.error_texts import name_cluster, node_phrase, with_node
 from proxyless.xds.lb.cds.cluster_policies import AggregatePolicies, LeafPolicies
 from proxyless.xds.lb.cds.priority_children import (
@@ -33,7 +33,6 @@ from proxyless.xds.lb.cds.priority_children import (
     assign_numbers,
     child_name,
 )
-from proxyless.xds.lb.override_host.policy import reads_config
 from proxyless.xds.resources import AggregateCluster, EdsCluster, EndpointResource
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from proxyless.lb.pickers import ForwardingPicker
 from proxyless.lb.reentrancy import Hold
 from proxyless.runtime import IDLE_TIMER, SoonQueue
 from proxyless.xds.config import ClusterConfig
-from proxyless.xds.config.attributes import XDS_CONFIG
+from proxyless.xds.config.attributes import XDS_CONFIG, reads_config
 from proxyless.xds.filters.attributes import OVERRIDE_HOST
 from proxyless.xds.lb.override_host.choice import Verdict, choose_host
 from proxyless.xds.lb.override_host.hosts import (
@@ -48,12 +48,6 @@ if TYPE_CHECKING:
     from proxyless.xds.filters.attributes import OverrideHost
 
 NAME: Final = "xds_override_host_experimental"
-
-
-def reads_config(lb_config: object) -> bool:
-    """Whether policies of this JSON may read the XdsConfig: only the cds policy does."""
-    # Its own name, or `cdsConfig` of xds_cluster_manager.
-    return "cds" in str(lb_config)
 
 
 @frozen
