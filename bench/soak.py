@@ -176,11 +176,12 @@ async def soak(load: Load, clients: Sequence[str]) -> list[Outcome]:
         async with asyncio.TaskGroup() as group:
             timeout_s = load.duration_s + RESULT_GRACE_S
             results = {n: group.create_task(c.run(timeout_s)) for n, c in started.items()}
-            churn = group.create_task(change_steadily(plane, load))
+            is_over = asyncio.Event()
+            group.create_task(change_steadily(plane, load, is_over))
             await lose_now_and_then(plane, load)
             for result in results.values():
                 await result
-            churn.cancel()
+            is_over.set()
         newest = await wait_for_newest(plane, clients)
         return [Outcome(n, **results[n].result(), newest_after_s=newest[n]) for n in clients]
 
@@ -195,8 +196,13 @@ class SoakClient(OrderedProcess):
         return await self.send({"run": True}, timeout_s)
 
 
-async def change_steadily(plane: Plane, load: Load) -> None:
-    while True:
+async def change_steadily(plane: Plane, load: Load, is_over: asyncio.Event) -> None:
+    """Change the config until the event is set.
+
+    Not until a cancellation: that could come between an order and its answer, which the next order
+    would then read as its own.
+    """
+    while not is_over.is_set():
         await asyncio.sleep(1 / load.changes_per_s)
         await plane.change()
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from bench import soak
-from bench.soak import Load, Outcome, format_outcomes, is_good, parse_arguments, to_json
+from bench.soak import (
+    Load,
+    Outcome,
+    Plane,
+    change_steadily,
+    format_outcomes,
+    is_good,
+    parse_arguments,
+    to_json,
+)
 from bench.soak_plane import CLUSTERS, STEPS_PER_ROUTES, resources_of
 from proxyless.controlplane import CLUSTER, ENDPOINTS, LISTENER, ROUTE_CONFIG, Snapshot
 
@@ -69,6 +79,30 @@ def test_mixed_mode_has_every_mode_in_turn() -> None:
     load, _ = parse_arguments(["--mode", "mixed"])
     assert [load.mode_of(each) for each in range(5)] == [*soak.MODES, soak.MODES[0]]
     assert parse_arguments(["--mode", "kill"])[0].mode_of(3) == "kill"
+
+
+class SlowPlane(Plane):
+    """Control plane whose answer to an order comes when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(PORTS)
+        self.is_ordered, self.may_answer = asyncio.Event(), asyncio.Event()
+        self.answered = 0
+
+    async def change(self) -> None:
+        self.is_ordered.set()
+        await self.may_answer.wait()
+        self.answered += 1
+
+
+async def test_end_of_the_churn_waits_for_the_answer_to_the_last_order() -> None:
+    plane, is_over = SlowPlane(), asyncio.Event()
+    churn = asyncio.create_task(change_steadily(plane, Load(changes_per_s=1e6), is_over))
+    await plane.is_ordered.wait()
+    is_over.set()
+    plane.may_answer.set()
+    await churn
+    assert plane.answered == 1
 
 
 def test_none_of_our_rpcs_fails_in_a_short_soak(
