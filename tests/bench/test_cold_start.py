@@ -182,6 +182,22 @@ print(sum(type(each) is MessageMeta for each in gc.get_objects()))
     assert int(output) <= MESSAGE_CLASSES_MAX
 
 
+def test_large_resource_is_decoded_without_heavy_modules() -> None:
+    decoding = """
+from proxyless.protos import message_class
+from proxyless.protos.merging import PART_BYTES_MAX, merge_in_steps
+kind = message_class("envoy.config.endpoint.v3.ClusterLoadAssignment")
+made, merged = kind(), kind()
+locality = made.endpoints.add()
+while locality.ByteSize() <= PART_BYTES_MAX:
+    locality.lb_endpoints.add().health_status = 1
+for _ in merge_in_steps(merged, made.SerializeToString()):
+    pass
+assert merged == made
+"""
+    assert loaded_after(decoding).isdisjoint(HEAVY)
+
+
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"]])
 def test_command_line_loads_no_command_without_its_name(arguments: list[str]) -> None:
     loaded = loaded_after(
