@@ -94,6 +94,19 @@ async def first_of_many(world: World, client: str, size: int) -> Measured:
     return {"first_rpc_s": answered["at_s"] - opened["at_s"]}
 
 
+async def first_after_config(world: World, client: str, size: int) -> Measured:
+    """Time from sending the endpoints, which a channel lacks, to the end of its first RPC."""
+    await world.mesh.send({"withhold": [ENDPOINTS]}, TIMEOUT_S)
+    await world.mesh.serve("many_endpoints", count=size, ports=world.ports)
+    async with world.run_client(client) as process, asyncio.TaskGroup() as group:
+        await process.do("open")
+        rpc = group.create_task(process.do("rpc"))
+        await asyncio.sleep(AROUND_S)
+        released = await world.mesh.send({"release": True}, TIMEOUT_S)
+        answered = await rpc
+    return {"first_rpc_s": answered["at_s"] - released["at_s"]}
+
+
 async def one_added(world: World, client: str, size: int) -> Measured:
     """One more endpoint: its CPU, and the times until it is connected and until it answers."""
     async with _connected(world, client, size) as (process, _):
