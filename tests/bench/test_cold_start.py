@@ -182,6 +182,27 @@ print(sum(type(each) is MessageMeta for each in gc.get_objects()))
     assert int(output) <= MESSAGE_CLASSES_MAX
 
 
+def test_policies_of_every_config_are_loaded_before_the_control_plane_answers() -> None:
+    waiting = """
+import asyncio
+import proxyless.aio
+
+async def wait():
+    server = {"server_uri": "unix:/nowhere", "channel_creds": [{"type": "insecure"}]}
+    bootstrap = {"xds_servers": [server], "node": {"id": "waiting"}}
+    async with proxyless.aio.insecure_channel("xds:///api", bootstrap=bootstrap) as channel:
+        channel.get_state(try_to_connect=True)
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+asyncio.run(wait())
+"""
+    loaded = loaded_after(waiting)
+    assert {"proxyless.xds.lb.cds.policy", "proxyless.xds.lb.cluster_manager"} <= loaded
+    # Imported with the config whose policies need it.
+    assert "proxyless.lb.policies.least_request" not in loaded
+
+
 def test_large_resource_is_decoded_without_heavy_modules() -> None:
     decoding = """
 from proxyless.protos import message_class

@@ -148,11 +148,11 @@ class WorkQueue:
 
 
 class ActionsJob:
-    """Calls one action per step, in order: closes many policies, or releases subchannels."""
+    """Calls one action per step, in order: closes many policies, releases subchannels, imports."""
 
     __slots__ = ("_actions",)
 
-    def __init__(self, actions: Sequence[Callable[[], None]]) -> None:
+    def __init__(self, actions: Sequence[Callable[[], object]]) -> None:
         assert actions, "a job has at least one step"
         self._actions: Final = deque(actions)
 

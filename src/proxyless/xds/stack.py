@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from proxyless.metrics import NO_METRICS, Metrics
+from proxyless.runtime.work_queue import ActionsJob
 from proxyless.xds.bootstrap.bootstrap import FILE_SCHEME
 from proxyless.xds.client import Tools, XdsClientOptions, XdsClients
 from proxyless.xds.grpc_transport import GrpcTransports
@@ -27,6 +28,18 @@ if TYPE_CHECKING:
     from proxyless.xds.filters import FilterRegistry
     from proxyless.xds.grpc_transport import ChildChannel
     from proxyless.xds.security.certificates import CertificateStore
+
+# Policies of every XdsConfig, in the order of their imports.
+POLICIES_OF_EVERY_CONFIG: Final = (
+    "outlier_detection_experimental",
+    "priority_experimental",
+    "xds_cluster_impl_experimental",
+    "xds_override_host_experimental",
+    "cds_experimental",
+    "xds_cluster_manager_experimental",
+)
+# Units of work of one import, at first: about 2 ms.
+IMPORT_UNITS: Final = 200
 
 
 class SchemeTransports:
@@ -70,6 +83,9 @@ class XdsStack:
         # Owner of the stack: the copy in the child of a fork must not be used.
         self.process_id = os.getpid()
         self._clock = stack.clock
+        # Imported while the control plane is asked, so that its answer does not wait for them.
+        imports = ActionsJob([partial(policies.find, name) for name in POLICIES_OF_EVERY_CONFIG])
+        stack.work.run_in_background(imports, IMPORT_UNITS)
 
     @cached_property
     def certificates(self) -> CertificateStore:
