@@ -30,7 +30,9 @@ class IpAddress:
     port: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "host", _canonical_ip(self.host))
+        host = _canonical_ip(self.host)
+        if host is not self.host:
+            object.__setattr__(self, "host", host)
         if not 0 <= self.port <= PORT_MAX:
             raise ValueError(f"port {self.port!r} is not valid: wanted 0 to {PORT_MAX}")
 

@@ -277,34 +277,41 @@ def parse_endpoint(
         weight = message.load_balancing_weight.value
         if weight == 0:
             add_error(errors, "load_balancing_weight", "is 0, wanted at least 1")
+    endpoint = message.endpoint
+    hostname = endpoint.hostname
+    if len(hostname) > HOSTNAME_CHARACTERS_MAX:
+        count, limit = len(hostname), HOSTNAME_CHARACTERS_MAX
+        add_error(errors, "endpoint.hostname", f"has {count} characters, wanted at most {limit}")
     has_metadata = message.HasField("metadata")
     return EndpointInfo(
-        addresses=_parse_addresses(message, errors),
+        addresses=_parse_addresses(message, endpoint, errors),
         weight=weight,
         health=health,
-        hostname=message.endpoint.hostname,
+        hostname=hostname,
         hash_key=_hash_key(message) if has_metadata else "",
         http_proxy=parse_proxy_address(message, errors) if has_metadata and has_proxies else None,
     )
 
 
-def _parse_addresses(message: Proto, errors: ValidationErrors) -> tuple[Address, ...]:
+def _parse_addresses(
+    message: Proto, endpoint: Proto, errors: ValidationErrors
+) -> tuple[Address, ...]:
     """The address, then the additional ones (A61-02)."""
     if not message.HasField("endpoint"):
         add_error(errors, "endpoint", "is missing")
         return ()
-    endpoint = message.endpoint
-    addresses = [_parse_address(endpoint, "endpoint.address", errors)]
-    if len(endpoint.hostname) > HOSTNAME_CHARACTERS_MAX:
-        count, limit = len(endpoint.hostname), HOSTNAME_CHARACTERS_MAX
-        add_error(errors, "endpoint.hostname", f"has {count} characters, wanted at most {limit}")
-    count = 1 + len(endpoint.additional_addresses)
+    first = _parse_address(endpoint, "endpoint.address", errors)
+    additional = endpoint.additional_addresses
+    if not additional and first is not None:
+        return (first,)
+    count = 1 + len(additional)
     if count > ADDRESSES_MAX:
         add_error(errors, "endpoint", f"has {count} addresses, wanted at most {ADDRESSES_MAX}")
         return ()
-    for index, additional in enumerate(endpoint.additional_addresses):
+    addresses = [first]
+    for index, owner in enumerate(additional):
         path = f"endpoint.additional_addresses[{index}].address"
-        addresses.append(_parse_address(additional, path, errors))
+        addresses.append(_parse_address(owner, path, errors))
     return tuple(address for address in addresses if address is not None)
 
 
