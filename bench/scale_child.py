@@ -40,6 +40,17 @@ MILLI = 1000.0
 # Capacity of the cache of TLS sessions; one server name needs one.
 SESSIONS = 16
 
+# Modules of our client, and of grpcio's.
+LIBRARIES = (
+    (
+        "proxyless.aio",
+        "proxyless.xds.stack",
+        "proxyless.xds.lb.cds",
+        "proxyless.xds.lb.cluster_manager",
+    ),
+    ("grpc.aio",),
+)
+
 # grpcio's objects have no types.
 Untyped = Any
 
@@ -245,9 +256,8 @@ async def open_session(client: str, control_plane: str) -> AsyncIterator[Session
 async def serve(client: str, control_plane: str, answers: TextIO) -> None:
     """Answer orders until stdin ends."""
     # The import is measured in a row of its own, not with the first channel. The first `xds:`
-    # target would import xDS.
-    is_grpcio = client == "grpc_aio_xds"
-    for module in ["grpc.aio"] if is_grpcio else ["proxyless.aio", "proxyless.xds.stack"]:
+    # target would import xDS, and the policies of every config.
+    for module in LIBRARIES[client == "grpc_aio_xds"]:
         import_module(module)
     orders = asyncio.StreamReader(limit=ORDER_LIMIT_BYTES)
     await asyncio.get_running_loop().connect_read_pipe(
