@@ -2,8 +2,10 @@
 
 Reads the numbered clauses of docs/spec, runs the tests that carry `@pytest.mark.spec(...)`, and
 writes the page: clause, tests, result. The page holds no date and no duration, so its diff is a
-change of conformance and nothing else. `--sample 40 --seed 7` runs nothing: it prints clauses drawn
-at random beside the assertions of their tests, for a reader to judge (tools/clause_samples.py).
+change of conformance and nothing else. `--report FILE` runs nothing: it takes the results that
+`make test ARGS=--spec-report=FILE` has written, as CI does. `--sample 40 --seed 7` runs nothing,
+either: it prints clauses drawn at random beside the assertions of their tests, for a reader to
+judge (tools/clause_samples.py).
 
 Parsing and rendering are pure; only `run_tagged_tests`, `publish`, `print_sample` and `main` have
 effects. tools/spec_plugin.py collects the results inside pytest.
@@ -240,7 +242,8 @@ def run_tagged_tests() -> tuple[int, list[Outcome]]:
     """Run every test that claims a clause; return pytest's exit code and the outcomes."""
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "outcomes.json"
-        command = [sys.executable, "-m", "pytest", "-q", "--no-header", f"--spec-report={report}"]
+        options = ["-q", "--no-header", "--spec-only", f"--spec-report={report}"]
+        command = [sys.executable, "-m", "pytest", *options]
         finished = subprocess.run(
             command, cwd=ROOT, check=False, capture_output=True, encoding="utf-8"
         )
@@ -275,6 +278,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make conformance", description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="fail if the page is out of date")
     parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="results of a run of all tests; runs nothing"
+    )
+    parser.add_argument(
         "--sample", type=int, metavar="N", help="only print N clauses beside their assertions"
     )
     parser.add_argument(
@@ -287,7 +293,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = load_requirements()
     if options.sample is not None:
         return print_sample(known, options.sample, options.seed)
-    code, outcomes = run_tagged_tests()
+    if options.report is not None:
+        outcomes = read_outcomes(options.report)
+        is_failed = any(outcome.result is Result.FAILED for outcome in outcomes)
+        code = PYTEST_TESTS_FAILED if is_failed else PYTEST_OK
+    else:
+        code, outcomes = run_tagged_tests()
     if code not in (PYTEST_OK, PYTEST_TESTS_FAILED, PYTEST_NOTHING_COLLECTED):
         return code
     claims = claims_by_id(outcomes)

@@ -3,8 +3,8 @@
 Loaded by tests/conftest.py. A mark that names an unknown clause stops the run, because a mistyped
 ID would look like progress. A test that claims more than `CLAIMS_MAX` clauses needs a reason, such
 as `@pytest.mark.spec("A1-01", ..., reason="one table over all rows")`: a test of many clauses
-usually proves little of each. With `--spec-report` only marked tests run, and their results are
-written as JSON for tools/conformance.py.
+usually proves little of each. With `--spec-report` the results of marked tests are written as JSON
+for tools/conformance.py; with `--spec-only` no other tests run.
 """
 
 import json
@@ -22,8 +22,9 @@ CLAIMS_MAX = 3
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--spec-report", metavar="FILE", help="run only tests with spec marks; write their results"
+        "--spec-report", metavar="FILE", help="write the results of tests with spec marks"
     )
+    parser.addoption("--spec-only", action="store_true", help="run only tests with spec marks")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,7 +49,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         # A property of the report travels from pytest-xdist's workers; a mark does not.
         item.user_properties.append((PROPERTY, claimed_ids(item)))
-    if config.getoption("--spec-report"):
+    if config.getoption("--spec-only"):
         config.hook.pytest_deselected(items=[item for item in items if not claimed_ids(item)])
         items[:] = [item for item in items if claimed_ids(item)]
 
@@ -104,6 +105,8 @@ class Recorder:
             return
         ids = next((value for name, value in report.user_properties if name == PROPERTY), [])
         assert isinstance(ids, list), "this plugin stored a list"
+        if not ids:
+            return
         before = self._outcomes.get(report.nodeid)
         # A test passes in its call phase; set-up and tear-down can only fail it.
         if report.when != "call" and report.passed:

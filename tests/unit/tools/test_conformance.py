@@ -1,5 +1,6 @@
 """tools/conformance.py: clauses are parsed, judged by the results of their tests, and rendered."""
 
+import json
 import re
 from pathlib import Path
 
@@ -168,6 +169,26 @@ def test_sample_of_one_seed_is_repeatable(capsys: pytest.CaptureFixture[str]) ->
         drawn.append(re.findall(r"^([A-Z]\w*-\d+) ", capsys.readouterr().out, re.MULTILINE))
     assert len(drawn[0]) == 5
     assert drawn[0] == drawn[1] != drawn[2]
+
+
+def write_report(path: Path, result: str) -> str:
+    entry = {"test": "tests/unit/test_x.py::test_x", "ids": ["A56-01"], "result": result}
+    path.write_text(json.dumps([entry]))
+    return str(path)
+
+
+def test_page_is_compared_with_the_report_of_another_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools.conformance.ROOT", tmp_path)
+    monkeypatch.setattr("tools.conformance.PAGE", tmp_path / "page.md")
+    passed = write_report(tmp_path / "passed.json", "passed")
+    failed = write_report(tmp_path / "failed.json", "failed")
+    assert main(["--check", "--report", passed]) == 1
+    assert main(["--report", passed]) == 0
+    assert main(["--check", "--report", passed]) == 0
+    assert main(["--check", "--report", failed]) == 1
+    assert main(["--report", failed]) == 1
 
 
 def test_page_does_not_depend_on_the_order_in_which_tests_ran() -> None:

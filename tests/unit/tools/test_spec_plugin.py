@@ -125,14 +125,19 @@ def test_known_ids_change_nothing_in_a_plain_run(inner: pytest.Pytester) -> None
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
+@pytest.mark.parametrize("only", [(), ("--spec-only",)], ids=["all", "only"])
 def test_report_has_each_tagged_test_with_its_worst_phase(
-    inner: pytest.Pytester, workers: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    inner: pytest.Pytester,
+    workers: tuple[str, ...],
+    only: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # The inner run is its own session, not a worker of the outer one.
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     inner.makepyfile(CLAIMS)
     report = Path(inner.path) / "outcomes.json"
-    run(inner, f"--spec-report={report}", *workers)
+    result = run(inner, f"--spec-report={report}", *only, *workers)
+    assert ("test_claims_nothing" in result.stdout.str()) is (not only)
     entries = json.loads(report.read_text(encoding="utf-8"))
     found = {entry["test"].partition("::")[2]: entry["result"] for entry in entries}
     assert found == {
