@@ -74,9 +74,9 @@ class HostileServer(Thread):
                 if skip and len(received) < skip:
                     continue
                 received, skip = received[skip:], 0
-                received = self._handle(peer, received, opened)
+                received = self._handle_frames(peer, received, opened)
 
-    def _handle(self, peer: socket.socket, received: bytes, opened: list[int]) -> bytes:
+    def _handle_frames(self, peer: socket.socket, received: bytes, opened: list[int]) -> bytes:
         at = 0
         while len(received) - at >= 9:
             size, kind, flags = (
