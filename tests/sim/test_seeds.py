@@ -89,6 +89,7 @@ def import_all() -> None:
     run_seed_quietly(EVERYTHING, Options.parse(MIXTURE))
 
 
+@pytest.mark.rerun("the CPU time of callbacks is measured")
 @pytest.mark.spec("HOLD-01", "HOLD-09")
 @pytest.mark.parametrize("seed", HELD)
 def test_traffic_flows_when_all_control_planes_are_lost_in_the_middle_of_a_change(
