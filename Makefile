@@ -97,7 +97,7 @@ peers: $(STAMP)  ## Run other projects' suites and xDS clients beside ours; need
 istio: $(STAMP)  ## Run the scenarios with Istio's generators, ours and grpcio; needs Go, 10 minutes at first
 	@$(PY) -m tools.peers --only istio
 
-pythons: $(STAMP)  ## Run unit, spec and e2e suites on every Python of this machine; ARGS=--list
+pythons: $(STAMP)  ## Run unit, spec and e2e suites on every Python of this machine; ARGS=--list, ARGS="--latest --coverage"
 	@$(PY) -m tools.pythons $(ARGS)
 
 coverage: $(STAMP)  ## Measure branch coverage of unit and spec tests; fails under the floor for cores

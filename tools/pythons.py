@@ -2,7 +2,8 @@
 
 Each Python gets an environment of its own (`.pythons/`) with the newest releases of grpcio and
 protobuf; the oldest Python also one with the oldest releases that are supported. `--latest` runs
-only the newest Python, as CI does beside `make test`.
+only the newest Python, and `--coverage` measures the coverage of the cores in the same run, as CI
+does beside `make test`.
 """
 
 import argparse
@@ -18,6 +19,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENTS = ROOT / ".pythons"
 SUITES = ("tests/unit", "tests/spec", "tests/e2e")
+# The suites that tools/coverage_floor.py does not run.
+UNCOVERED_SUITES = ("tests/e2e",)
+PYTEST = ("-m", "pytest")
+WORKERS = ("-q", "-n", "2", "--dist", "loadfile")
 MINOR_MIN = 11
 MINOR_MAX = 20
 # The lower bounds of pyproject.toml.
@@ -86,8 +91,17 @@ def choose_jobs(pythons: Sequence[Python], *, only: str | None, is_latest: bool)
     return [Job(python, is_lowest=True) for python in chosen[:1]] + jobs
 
 
-def run_job(job: Job, arguments: Sequence[str]) -> int:
-    """Install and run; the exit code of pytest, or of the step that failed."""
+def choose_commands(arguments: Sequence[str], *, is_coverage: bool) -> list[Sequence[str]]:
+    """Arguments of each process of Python that a job runs, one after the other."""
+    if arguments:
+        return [(*PYTEST, *arguments)]
+    if is_coverage:
+        return [("-m", "tools.coverage_floor"), (*PYTEST, *WORKERS, *UNCOVERED_SUITES)]
+    return [(*PYTEST, *WORKERS, *SUITES)]
+
+
+def run_job(job: Job, commands: Sequence[Sequence[str]]) -> int:
+    """Install and run; the exit code of the first step that failed, or 0."""
     environment = ENVIRONMENTS / job.name
     python = environment / "bin" / "python"
     if not python.exists():
@@ -97,7 +111,8 @@ def run_job(job: Job, arguments: Sequence[str]) -> int:
     packages = ["--upgrade", "--editable", ".[test]", *(LOWEST if job.is_lowest else ())]
     if code := subprocess.call([*pip, *packages], cwd=ROOT):
         return code
-    return subprocess.call([python, "-m", "pytest", *arguments], cwd=ROOT)
+    codes = (subprocess.call([python, *command], cwd=ROOT) for command in commands)
+    return next((code for code in codes if code), 0)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -106,20 +121,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--latest", action="store_true", help="only the newest Python, with the newest releases"
     )
+    parser.add_argument(
+        "--coverage", action="store_true", help="run what `make coverage` runs, and e2e"
+    )
     parser.add_argument("--list", action="store_true", help="print what would run")
     parser.add_argument("arguments", nargs="*", help="for pytest, in place of the suites")
     parsed = parser.parse_args(argv)
+    if parsed.coverage and parsed.arguments:
+        parser.error("--coverage has its own arguments for pytest")
     pythons = find_pythons(candidate_paths(dict(os.environ), Path.home()))
     jobs = choose_jobs(pythons, only=parsed.python, is_latest=parsed.latest)
     if not jobs:
         found = ", ".join(python.name for python in pythons) or "none"
         print(f"error: no such Python from 3.{MINOR_MIN} on; found: {found}", file=sys.stderr)
         return 2
-    arguments = parsed.arguments or ["-q", "-n", "2", "--dist", "loadfile", *SUITES]
+    commands = choose_commands(parsed.arguments, is_coverage=parsed.coverage)
     failed = []
     for job in jobs:
         print(f"== {job.name}: {job.python.executable}", flush=True)
-        if not parsed.list and run_job(job, arguments) != 0:
+        if not parsed.list and run_job(job, commands) != 0:
             failed.append(job.name)
     if not parsed.list:
         print(f"{len(jobs) - len(failed)} of {len(jobs)} environments passed", flush=True)

@@ -4,7 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from tools.pythons import Job, Python, candidate_paths, choose_jobs, find_pythons, main
+from tools import coverage_floor
+from tools.pythons import (
+    SUITES,
+    Job,
+    Python,
+    candidate_paths,
+    choose_commands,
+    choose_jobs,
+    find_pythons,
+    main,
+)
 
 OLD, NEW = Python(11, Path("/old")), Python(13, Path("/new"))
 
@@ -45,6 +55,20 @@ def test_oldest_python_also_runs_with_the_lowest_dependencies() -> None:
 
 def test_latest_is_only_the_newest_python() -> None:
     assert choose_jobs([OLD, NEW], only=None, is_latest=True) == [Job(NEW)]
+
+
+def test_every_suite_runs_once_when_coverage_is_measured() -> None:
+    floor, rest = choose_commands([], is_coverage=True)
+    assert floor == ("-m", "tools.coverage_floor")
+    covered = [suite for suites in coverage_floor.SUITES for suite in suites]
+    uncovered = [each for each in rest if each.startswith("tests/")]
+    assert not set(covered) & set(uncovered)
+    assert {*covered, *uncovered} >= set(SUITES)
+
+
+def test_arguments_replace_the_suites() -> None:
+    commands = choose_commands(["-q", "tests/unit"], is_coverage=False)
+    assert commands == [("-m", "pytest", "-q", "tests/unit")]
 
 
 def test_unknown_version_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
