@@ -27,10 +27,9 @@ from proxyless.front import (
     AioChannel,
     ChannelCredentials,
     insecure_channel_credentials,
-    make_channel_options,
+    parse_options,
     to_encoding,
 )
-from proxyless.front.options import CHILD_CHANNEL_ARGS
 from proxyless.lb.api import DeferredFactory
 from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.round_robin import RoundRobinFactory
@@ -271,14 +270,14 @@ class _Observation:
         """Record a loop and all its channels. Called on that loop."""
         self.attach(loop, stack).observe_channels(stack)
 
-    def observe_channel(self, channel: Channel, directory: Any) -> None:  # noqa: ANN401 - an option
+    def observe_channel(self, channel: Channel, directory: str | None) -> None:
         """Record one channel, and its loop. Called on that loop."""
         recorder = self.attach(asyncio.get_running_loop(), channel.stack)
         recorder.observe_channel(channel, is_new=True)
         if directory is not None:
             from proxyless.observe.flight.files import write_on_storm  # noqa: PLC0415 - seldom
 
-            write_on_storm(recorder, os.fsdecode(directory))
+            write_on_storm(recorder, directory)
 
 
 _observation: Final = _Observation()
@@ -384,9 +383,10 @@ def _core_opener(
 ) -> Callable[[], Channel]:
     """Check the arguments; return a function that creates the core on the running loop."""
     _apply_environment_once()
-    channel_options = make_channel_options(settings.options, credentials)
+    parsed_options = parse_options(settings.options, credentials)
+    channel_options = parsed_options.channel
     registries = settings.registries or Registries()
-    child = _child_channel(channel_options, registries)
+    child = _child_channel(parsed_options.child, registries)
     resolvers = _with_xds(registries, settings, lambda: metrics, child)
     # Raises for an invalid service config.
     parse_default_config(channel_options, registries.policies)
@@ -412,9 +412,8 @@ def _core_opener(
 
             return LameChannel(target, options, stack, policies=policies, reason=reason)
         channel = Channel(target, options, stack, policies=policies, resolvers=resolvers)
-        directory = options.by_name.get("proxyless.flight_recorder_directory")
-        if directory is not None or options.by_name.get("proxyless.flight_recorder"):
-            _observation.observe_channel(channel, directory)
+        if parsed_options.is_recorded:
+            _observation.observe_channel(channel, parsed_options.recording_directory)
         return channel
 
     def make_security() -> XdsSecurity:
@@ -443,12 +442,12 @@ def _apply_environment_once() -> None:
     apply_environment(os.environ)
 
 
-def _child_channel(options: ChannelOptions, registries: Registries) -> ChildChannel | None:
+def _child_channel(child: ChannelOptions | None, registries: Registries) -> ChildChannel | None:
     """What the application has for the channel to the control plane; None: nothing."""
-    arguments, interceptors = options.by_name.get(CHILD_CHANNEL_ARGS), registries.child_interceptors
-    if not arguments and not registries.child_metrics and not interceptors:
+    interceptors = registries.child_interceptors
+    if child is None and not registries.child_metrics and not interceptors:
         return None
-    child = make_channel_options(arguments, insecure_channel_credentials())  # type: ignore[arg-type]
+    child = child or parse_options((), insecure_channel_credentials()).channel
     # Raises for an invalid service config.
     parse_default_config(child, default_policies())
     make_call = None

@@ -36,7 +36,7 @@ from proxyless.runtime import (
 )
 from proxyless.xds.config.plan import ConfigTarget
 from proxyless.xds.resolver import XdsResolver, XdsTools
-from proxyless.xds.resolver_options import read_resolver_options
+from proxyless.xds.resolver_options import choose_options
 from tests.worlds.channels import CallObserver, FakeStream, FakeTransport
 from tests.worlds.xds_dependencies import TYPES, FakeDns, FakeType, Watches, set_resource
 from tests.worlds.xds_messages import BOOTSTRAP
@@ -236,7 +236,7 @@ class MeshResolverFactory:
             cast("Any", None), lambda _: None, TYPES, world.registries.filters, world.dns
         )
         client = cast("Any", FakeXdsClient(world))
-        options = read_resolver_options(context.options, world.bootstrap)
+        options = choose_options(context.options, world.bootstrap)
         target_ = ConfigTarget(SERVICE, SERVICE, NODE)
         self.resolver = XdsResolver(target_, client, listener, context, tools, options)
         return self.resolver

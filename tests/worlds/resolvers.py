@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxyless.base import OK, Address, IpAddress, Status, Trace, parse_address
-from proxyless.resolver import ResolverContext, ResolverResult
+from proxyless.resolver import ResolverContext, ResolverOptions, ResolverResult
+from proxyless.resolver.api import DnsTimes
 from proxyless.runtime import VirtualClock
 from tests.worlds.fake_sockets import turn
 
@@ -131,7 +132,7 @@ class ResultRecorder:
 class ResolverWorld:
     """Clock, network and listener of a resolver."""
 
-    options: dict[str, object] = field(default_factory=dict)
+    times: DnsTimes = field(default_factory=DnsTimes)
     network: NameServer = field(default_factory=NameServer)
     clock: VirtualClock = field(default_factory=lambda: VirtualClock(now_s=1000.0))
     trace: Trace = field(default_factory=Trace)
@@ -139,7 +140,8 @@ class ResolverWorld:
 
     @property
     def context(self) -> ResolverContext:
-        return ResolverContext(self.network, self.clock, MidpointRandom(), self.trace, self.options)
+        options = ResolverOptions(dns=self.times)
+        return ResolverContext(self.network, self.clock, MidpointRandom(), self.trace, options)
 
     async def advance(self, seconds: float) -> None:
         """Advance the clock, and run what is due."""

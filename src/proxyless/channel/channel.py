@@ -293,7 +293,7 @@ class Channel:
     def _exit_idle(self) -> None:
         stack = self.stack
         context = ResolverContext(
-            stack.network, stack.clock, stack.random, stack.trace, self.options.by_name
+            stack.network, stack.clock, stack.random, stack.trace, self.options.resolver
         )
         self._policy = GracefulSwitchPolicy(_Helper(self))
         self._idleness.start()

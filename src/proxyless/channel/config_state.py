@@ -6,7 +6,7 @@ policy first; this holds what RPCs are selected by before and after.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from proxyless.base import Status, StatusCode, ValidationErrors
 from proxyless.channel.pick_queue import QueuedCall, advance_all
@@ -22,15 +22,12 @@ if TYPE_CHECKING:
     from proxyless.channel.retry import RetryThrottle
     from proxyless.lb.api import PolicyRegistry
 
-# Options that a default service config is made of.
-_CONFIG_OPTIONS: Final = ("grpc.service_config", "grpc.lb_policy_name")
-
 
 def parse_default_config(options: ChannelOptions, policies: PolicyRegistry) -> ServiceConfig:
     """The options' service config. Raises ValidationError with the options and every bad field."""
     errors = ValidationErrors()
     config = parse_service_config(options.service_config, errors, policies)
-    given = (f"option {name!r}" for name in _CONFIG_OPTIONS if name in options.by_name)
+    given = (f"option {name!r}" for name in options.service_config_sources)
     errors.raise_if_any(", ".join(["service config of the channel", *given]))
     return config
 

@@ -10,6 +10,7 @@ from proxyless.base.frozen import frozen
 from proxyless.channel.subchannel_options import SubchannelOptions
 from proxyless.lb.connection_limit import CONNECTIONS_CAP_DEFAULT
 from proxyless.metrics import NO_METRICS, Metrics
+from proxyless.resolver.api import ResolverOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +30,8 @@ class ChannelOptions:
     subchannel: SubchannelOptions = field(default_factory=SubchannelOptions)
     # Used unless the resolver returns a service config.
     service_config: Mapping[str, object] = field(default_factory=dict)
+    # Names of the options that it is made of, for error texts.
+    service_config_sources: tuple[str, ...] = ()
     is_resolver_config_used: bool = True
     authority: str | None = None
     user_agent: str = "proxyless"
@@ -43,8 +46,7 @@ class ChannelOptions:
     is_health_checked: bool = True
     # Bounds the connections of a subchannel that service configs and clusters allow (A105).
     connections_cap: int = CONNECTIONS_CAP_DEFAULT
-    # The application's arguments, for resolvers. Not in the repr: they may contain a password.
-    by_name: Mapping[str, object] = field(default_factory=dict, repr=False)
+    resolver: ResolverOptions = ResolverOptions()
 
     # Connections are confidential: TLS, or local.
     is_private: bool = False

@@ -28,7 +28,7 @@ from proxyless.front.credentials import (
     to_channel_credentials,
     xds_channel_credentials,
 )
-from proxyless.front.options import make_channel_options
+from proxyless.front.options import parse_options
 
 if TYPE_CHECKING:
     from proxyless.front.aio.session import AioSession
@@ -54,7 +54,7 @@ __all__ = [
     "composite_channel_credentials",
     "insecure_channel_credentials",
     "local_channel_credentials",
-    "make_channel_options",
+    "parse_options",
     "ssl_channel_credentials",
     "to_channel_credentials",
     "to_encoding",

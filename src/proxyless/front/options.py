@@ -1,7 +1,8 @@
 """Channel options: grpcio's channel arguments, and some of our own.
 
 Each option has one line in the table `_READERS`. An invalid value raises with the name of the
-option; an unknown option is logged once.
+option; an unknown option is logged once. This is the only module that reads options by their names:
+all others get the values of `ParsedOptions`.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import BackoffPolicy
+from proxyless.base.frozen import frozen
 from proxyless.channel import ChannelOptions, SubchannelOptions
 from proxyless.channel.credentials import (
     CallCredentials,
     CombinedCredentials,
     RefusedCredentials,
 )
-from proxyless.front.credentials import to_tls_sessions
+from proxyless.front.credentials import insecure_channel_credentials, to_tls_sessions
 from proxyless.lb.policies.pick_first.happy_eyeballs import NO_OVERLAP_S
-from proxyless.resolver import parse_proxy_uri
+from proxyless.resolver import ResolverOptions, parse_proxy_uri
+from proxyless.resolver.api import DnsTimes
 from proxyless.transport import KeepaliveConfig, TransportOptions
 from proxyless.version import __version__
 from proxyless.wire import Limits
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from proxyless.front.credentials import ChannelCredentials
+    from proxyless.resolver.http_proxy import ProxyServer
 
 _LOGGER: Final = logging.getLogger("proxyless.channel")
 _USER_AGENT: Final = f"grpc-python-proxyless/{__version__}"
@@ -78,8 +82,12 @@ def _text(name: str, value: object) -> str:
     return text
 
 
+def _path(name: str, value: object) -> str:
+    return os.fsdecode(value) if isinstance(value, bytes) else _text(name, value)
+
+
 def _directory(name: str, value: object) -> str:
-    text = _text(name, value)
+    text = _path(name, value)
     if not os.path.isdir(text):
         raise ValueError(f"option {name!r} is {text!r}, wanted an existing directory")
     return text
@@ -129,31 +137,26 @@ def _service_config(name: str, value: object) -> Mapping[str, object]:
     return config
 
 
-def _proxy_uri(name: str, value: object) -> str:
+def _proxy(name: str, value: object) -> ProxyServer | None:
     # The value is not part of the error, because it may contain a password.
     if not isinstance(value, str | bytes):
         raise TypeError(f"option {name!r} is of type {type(value).__name__}, wanted a string")
     text = _text(name, value)
     try:
-        if text:  # Empty: no proxy.
-            parse_proxy_uri(text)
+        return parse_proxy_uri(text) if text else None
     except ValueError as error:
         raise ValueError(f"option {name!r} {error}") from None
-    return text
 
 
-def _child_arguments(name: str, value: object) -> Mapping[str, Any]:
-    """Options of child channels, in the form of options (A110)."""
+def _child_options(name: str, value: object) -> ChannelOptions | None:
     if not isinstance(value, list | tuple):
         raise TypeError(f"option {name!r} is {value!r}, wanted a list of pairs of name and value")
-    return read_options(value)
+    return parse_options(value, insecure_channel_credentials()).channel if value else None
 
-
-# "A pointer argument key. The value is … the subset of options for child channels" - A110
-CHILD_CHANNEL_ARGS: Final = "grpc.child_channel.args"
 
 _READERS: Final[dict[str, Callable[[str, object], Any]]] = {
-    CHILD_CHANNEL_ARGS: _child_arguments,
+    # "A pointer argument key. The value is … the subset of options for child channels" - A110
+    "grpc.child_channel.args": _child_options,
     "grpc.client_idle_timeout_ms": _seconds_or_never,
     "grpc.default_authority": _authority,
     # In milliseconds, too.
@@ -163,7 +166,7 @@ _READERS: Final[dict[str, Callable[[str, object], Any]]] = {
     "grpc.enable_retries": _flag,
     "grpc.happy_eyeballs_connection_attempt_delay_ms": _seconds_or_never,
     "grpc.http2.max_pings_without_data": _count,
-    "grpc.http_proxy": _proxy_uri,
+    "grpc.http_proxy": _proxy,
     "grpc.inhibit_health_checking": _flag,
     "grpc.initial_reconnect_backoff_ms": _seconds,
     "grpc.keepalive_permit_without_calls": _flag,
@@ -184,7 +187,7 @@ _READERS: Final[dict[str, Callable[[str, object], Any]]] = {
     "grpc.ssl_session_cache": to_tls_sessions,
     "grpc.ssl_target_name_override": _authority,
     # Directory of the last good config of xDS targets.
-    "proxyless.config_cache": _text,
+    "proxyless.config_cache": _path,
     "proxyless.dns_refresh_interval_ms": _seconds_or_never,
     # Record events and samples of RPCs in memory.
     "proxyless.flight_recorder": _flag,
@@ -202,6 +205,9 @@ _READERS: Final[dict[str, Callable[[str, object], Any]]] = {
 
 # Options that may be repeated: the values are joined.
 _JOINED: Final = frozenset({"grpc.primary_user_agent", "grpc.secondary_user_agent"})
+
+# Options that the default service config is made of.
+_CONFIG_OPTIONS: Final = ("grpc.service_config", "grpc.lb_policy_name")
 
 # Accepted without effect: they are always so, or have no meaning in this implementation.
 _IGNORED: Final = frozenset(
@@ -246,17 +252,43 @@ def _pairs(options: Iterable[tuple[str | bytes, object]] | None) -> Iterator[tup
         yield name if isinstance(name, str) else name.decode("utf-8", "replace"), value
 
 
-def make_channel_options(
+@frozen
+class ParsedOptions:
+    """Options of an application's channel."""
+
+    channel: ChannelOptions
+    # Of channels to control planes (A110); None: not set.
+    child: ChannelOptions | None
+    is_recorded: bool
+    # Where the flight recording is written; None: nowhere.
+    recording_directory: str | None
+
+
+def parse_options(
     options: Iterable[tuple[str | bytes, object]] | None, credentials: ChannelCredentials
-) -> ChannelOptions:
-    """The options of a channel with these arguments and credentials."""
+) -> ParsedOptions:
+    """Parse the options of a channel with these credentials. Raises as `read_options`."""
     given = list(_pairs(options))
     read = read_options(given)
+    directory = read.get("proxyless.flight_recorder_directory")
+    return ParsedOptions(
+        _channel_options(read, given, credentials),
+        read.get("grpc.child_channel.args"),
+        directory is not None or read.get("proxyless.flight_recorder", False),
+        directory,
+    )
+
+
+def _channel_options(
+    read: Mapping[str, Any], given: Iterable[tuple[str, object]], credentials: ChannelCredentials
+) -> ChannelOptions:
+    authority = read.get("grpc.default_authority") or _override_authority(read, credentials)
     channel = ChannelOptions(
         subchannel=_subchannel_options(read, credentials),
         service_config=_default_service_config(read),
+        service_config_sources=tuple(name for name in _CONFIG_OPTIONS if name in read),
         is_resolver_config_used=not read.get("grpc.service_config_disable_resolution", False),
-        authority=read.get("grpc.default_authority") or _override_authority(read, credentials),
+        authority=authority,
         user_agent=_user_agent(read),
         is_retry_enabled=read.get("grpc.enable_retries", True),
         send_bytes_max=read.get("grpc.max_send_message_length", inf),
@@ -264,7 +296,9 @@ def make_channel_options(
         is_private=credentials.is_private,
         connection_attempt_delay_s=_connection_attempt_delay_s(read),
         is_health_checked=not read.get("grpc.inhibit_health_checking", False),
-        by_name=dict(given) | _not_through_proxies(credentials),
+        resolver=replace(
+            _resolver_options(read, credentials), authority=authority, by_name=dict(given)
+        ),
     )
     if (cap := read.get("grpc.max_connections_per_subchannel_cap")) is not None:
         channel = replace(channel, connections_cap=max(cap, 1))
@@ -276,9 +310,30 @@ def make_channel_options(
     return channel
 
 
-def _not_through_proxies(credentials: ChannelCredentials) -> dict[str, object]:
-    """Targets on this machine only are never reached through a proxy."""
-    return {"grpc.enable_http_proxy": 0} if credentials.is_local else {}
+def _resolver_options(read: Mapping[str, Any], credentials: ChannelCredentials) -> ResolverOptions:
+    # Targets on this machine only are never reached through a proxy.
+    is_proxied = read.get("grpc.enable_http_proxy", True) and not credentials.is_local
+    return ResolverOptions(
+        dns=_dns_times(read),
+        is_proxy_from_environment=is_proxied and "grpc.http_proxy" not in read,
+        proxy=read.get("grpc.http_proxy") if is_proxied else None,
+        xds_default_timeout_s=read.get("proxyless.xds_default_route_timeout_ms"),
+        xds_holds_config=read.get("proxyless.xds_hold_config"),
+        is_xds_stream_shared=read.get("proxyless.xds_shared_stream"),
+        xds_config_cache=read.get("proxyless.config_cache"),
+    )
+
+
+def _dns_times(read: Mapping[str, Any]) -> DnsTimes:
+    times = DnsTimes()
+    if (floor_s := read.get("grpc.dns_min_time_between_resolutions_ms")) is not None:
+        times = replace(times, floor_s=floor_s)
+    # 0 ms disables the refresh and the timeout.
+    if (refresh_s := read.get("proxyless.dns_refresh_interval_ms")) is not None:
+        times = replace(times, refresh_s=refresh_s or inf)
+    if (timeout_s := read.get("grpc.dns_ares_query_timeout")) is not None:
+        times = replace(times, answer_timeout_s=timeout_s or inf)
+    return times
 
 
 def _connection_attempt_delay_s(read: Mapping[str, Any]) -> float | None:

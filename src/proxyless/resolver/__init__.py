@@ -1,6 +1,6 @@
 """Resolvers: turn a target into endpoints and a service config.
 
-api       interfaces of resolvers, their factories and listeners
+api       interfaces of resolvers, their factories and listeners; options of resolvers
 registry  ResolverRegistry: factories by scheme; DeferredResolverFactory
 target    parsing of targets: scheme, authority, name; host and port
 dns       DNS names, resolved through the Network; when to resolve again
@@ -20,6 +20,7 @@ from proxyless.resolver.api import (
     ResolverContext,
     ResolverFactory,
     ResolverListener,
+    ResolverOptions,
     ResolverResult,
 )
 from proxyless.resolver.dns import DnsFactory
@@ -48,6 +49,7 @@ __all__ = [
     "ResolverContext",
     "ResolverFactory",
     "ResolverListener",
+    "ResolverOptions",
     "ResolverRegistry",
     "ResolverResult",
     "StaticFactory",

@@ -1,4 +1,4 @@
-"""Interfaces of resolvers, their factories and listeners.
+"""Interfaces of resolvers, their factories and listeners; options of resolvers.
 
 Specs: A31 (a result carries a config selector), A21 (a service config may be bad).
 
@@ -12,6 +12,7 @@ Theory of operation
 from __future__ import annotations
 
 from dataclasses import field
+from math import inf
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from proxyless.base import EMPTY_ATTRIBUTES, NULL_TRACE, Attributes, Endpoint, Status, Trace
@@ -20,6 +21,7 @@ from proxyless.base.frozen import frozen
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from proxyless.resolver.http_proxy import ProxyServer
     from proxyless.resolver.target import Target
     from proxyless.runtime import Clock, Network, Random
 
@@ -75,6 +77,44 @@ class ExplainedResolver(Resolver, Protocol):
         """Command that explains RPCs of this method; empty if there is none."""
 
 
+@frozen(kw_only=True)
+class DnsTimes:
+    """Intervals and timeout of look-ups, by default those of grpcio. inf means never."""
+
+    floor_s: float = 30.0
+    refresh_s: float = inf
+    answer_timeout_s: float = 120.0
+
+
+@frozen(kw_only=True)
+class ResolverOptions:
+    """Options of a channel that its resolver reads. None: not set.
+
+    The front makes them of the application's arguments (`front.options`), once per channel. No
+    resolver of this package reads an argument by its name.
+    """
+
+    # The channel's `:authority`; None: that of the target.
+    authority: str | None = None
+    dns: DnsTimes = DnsTimes()
+    # True: the environment names the proxy, if there is one; otherwise `proxy` does.
+    is_proxy_from_environment: bool = True
+    # None: connections are direct.
+    proxy: ProxyServer | None = None
+
+    # Of the scheme `xds`.
+    # Timeout of routes that set none; 0: no timeout.
+    xds_default_timeout_s: float | None = None
+    xds_holds_config: bool | None = None
+    is_xds_stream_shared: bool | None = None
+    # Directory; empty: no cache.
+    xds_config_cache: str | None = None
+
+    # All arguments as the application passed them, for resolvers of other packages. Not in the
+    # repr: they may contain a password.
+    by_name: Mapping[str, object] = field(default_factory=dict, repr=False)
+
+
 @frozen
 class ResolverContext:
     """Tools of a resolver, and the options of its channel."""
@@ -83,8 +123,7 @@ class ResolverContext:
     clock: Clock
     random: Random
     trace: Trace = NULL_TRACE
-    # The channel's options by their grpcio names. Not in the repr: they may contain a password.
-    options: Mapping[str, object] = field(default_factory=dict, repr=False)
+    options: ResolverOptions = ResolverOptions()
 
 
 class ResolverFactory(Protocol):
@@ -96,7 +135,7 @@ class ResolverFactory(Protocol):
     def create(
         self, target: Target, listener: ResolverListener, context: ResolverContext
     ) -> Resolver:
-        """A resolver that is not started. Raises ValueError for a malformed target or option."""
+        """A resolver that is not started. Raises ValueError for a malformed target."""
 
     def default_authority(self, target: Target) -> str:
         """The `:authority` of calls to this target, or ValueError as from `create`.

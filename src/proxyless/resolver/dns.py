@@ -22,48 +22,20 @@ from typing import Final
 
 from proxyless.base import Backoff, Endpoint, IpAddress, Status, StatusCode, one_line, quote
 from proxyless.base.frozen import frozen
-from proxyless.resolver.api import Resolver, ResolverContext, ResolverListener, ResolverResult
+from proxyless.resolver.api import (
+    DnsTimes,
+    Resolver,
+    ResolverContext,
+    ResolverListener,
+    ResolverResult,
+)
 from proxyless.resolver.static import StaticResolver
 from proxyless.resolver.target import Target, encode_host_port, naming_target, parse_host_port
 from proxyless.runtime import IDLE_TIMER, Timer
 from proxyless.runtime.clock import ROUNDING_S
 from proxyless.runtime.tasks import create_owned_task
 
-# Channel options. Those that begin with "grpc." are grpcio's, with grpcio's defaults.
-FLOOR_OPTION: Final = "grpc.dns_min_time_between_resolutions_ms"
-ANSWER_TIMEOUT_OPTION: Final = "grpc.dns_ares_query_timeout"
-REFRESH_OPTION: Final = "proxyless.dns_refresh_interval_ms"
-
 _LISTENER_RAISED: Final = Status(StatusCode.INTERNAL, "listener raised an exception")
-
-
-@frozen(kw_only=True)
-class DnsTimes:
-    """Intervals and timeout of look-ups. inf means never."""
-
-    floor_s: float = 30.0
-    refresh_s: float = inf
-    answer_timeout_s: float = 120.0
-
-    @classmethod
-    def from_options(cls, context: ResolverContext) -> "DnsTimes":
-        """The times of the channel's options, or ValueError that names the option."""
-        return cls(
-            floor_s=_read_ms(context, FLOOR_OPTION, cls().floor_s),
-            # 0 ms disables the refresh and the timeout.
-            refresh_s=_read_ms(context, REFRESH_OPTION, inf) or inf,
-            answer_timeout_s=_read_ms(context, ANSWER_TIMEOUT_OPTION, cls().answer_timeout_s)
-            or inf,
-        )
-
-
-def _read_ms(context: ResolverContext, name: str, default_s: float) -> float:
-    value = context.options.get(name)
-    if value is None:
-        return default_s
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"option {name!r} is {value!r}: wanted 0 or more whole milliseconds")
-    return value / 1000
 
 
 class Reason(Enum):
@@ -146,11 +118,10 @@ class DnsFactory:
         with naming_target(target):
             _check_authority(target)
             host, port = parse_host_port(target.name)
-        times = DnsTimes.from_options(context)
         try:
             literal = IpAddress(host, port)
         except ValueError:
-            return DnsResolver(host, port, times, listener, context)
+            return DnsResolver(host, port, context.options.dns, listener, context)
         return StaticResolver((Endpoint((literal,)),), listener, context.clock)
 
     def default_authority(self, target: Target) -> str:

@@ -43,14 +43,12 @@ if TYPE_CHECKING:
         ResolverContext,
         ResolverFactory,
         ResolverListener,
+        ResolverOptions,
         ResolverResult,
     )
 
 LOGGER: Final = logging.getLogger("proxyless.resolver.http_proxy")
 
-# Channel options of grpcio.
-ENABLE_OPTION: Final = "grpc.enable_http_proxy"
-PROXY_OPTION: Final = "grpc.http_proxy"
 # The first one that is set is used, even if it is empty.
 PROXY_VARIABLES: Final = ("grpc_proxy", "https_proxy", "http_proxy")
 EXCEPTION_VARIABLES: Final = ("no_grpc_proxy", "no_proxy")
@@ -97,29 +95,18 @@ def parse_proxy_uri(text: str) -> ProxyServer:
     return ProxyServer(host, port, authorization)
 
 
-def choose_proxy(options: Mapping[str, object], environ: Mapping[str, str]) -> ProxyServer | None:
+def choose_proxy(options: ResolverOptions, environ: Mapping[str, str]) -> ProxyServer | None:
     """The proxy of a channel; None: connections are direct."""
-    found = _find_uri(options, environ) if options.get(ENABLE_OPTION, True) else None
-    if found is None or not found[1]:
+    if not options.is_proxy_from_environment:
+        return options.proxy
+    name = next((each for each in PROXY_VARIABLES if each in environ), "")
+    if not environ.get(name):
         return None
-    source, text = found
     try:
-        return parse_proxy_uri(text)
+        return parse_proxy_uri(environ[name])
     except ValueError as error:
-        LOGGER.warning("%s %s; connections are direct", source, error)
+        LOGGER.warning("environment variable %r %s; connections are direct", name, error)
         return None
-
-
-def _find_uri(options: Mapping[str, object], environ: Mapping[str, str]) -> tuple[str, str] | None:
-    """Description of the source, and the URI."""
-    option = options.get(PROXY_OPTION)
-    if option is not None:
-        text = option.decode("utf-8", "replace") if isinstance(option, bytes) else str(option)
-        return f"option {PROXY_OPTION!r}", text
-    for name in PROXY_VARIABLES:
-        if name in environ:
-            return f"environment variable {name!r}", environ[name]
-    return None
 
 
 def find_exceptions(environ: Mapping[str, str]) -> str:

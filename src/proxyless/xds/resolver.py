@@ -377,19 +377,18 @@ class XdsResolverFactory:
             text = with_node(name.details, bootstrap.node.id)
             return FailedResolver(Status(name.code, text), listener, context)
         tools = self._tools_of_running_loop()
-        authority = context.options.get("grpc.default_authority")
         config_target = ConfigTarget(
             name.resource_name,
-            authority if isinstance(authority, str) else name.data_plane_authority,
+            context.options.authority or name.data_plane_authority,
             bootstrap.node.id,
             str(target),
             self._bootstrap_file,
         )
         # The import is that of the first xDS channel.
-        from proxyless.xds.resolver_options import read_resolver_options  # noqa: PLC0415
+        from proxyless.xds.resolver_options import choose_options  # noqa: PLC0415
 
-        options = read_resolver_options(context.options, bootstrap)
-        bootstrap = choose_config_cache(bootstrap, context.options, os.environ)
+        options = choose_options(context.options, bootstrap)
+        bootstrap = choose_config_cache(bootstrap, context.options.xds_config_cache, os.environ)
         client = tools.acquire(bootstrap, str(target), options.is_stream_shared)
         return XdsResolver(config_target, client, listener, context, tools, options)
 

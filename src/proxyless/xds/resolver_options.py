@@ -15,20 +15,15 @@ from proxyless.base.frozen import frozen
 from proxyless.xds.routing.route_table import DEFAULT_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from proxyless.resolver import ResolverOptions
     from proxyless.xds.bootstrap import Bootstrap
 
 LOGGER: Final = logging.getLogger("proxyless.xds.resolver")
 
 # Timeout of routes that set none.
-DEFAULT_TIMEOUT_OPTION: Final = "proxyless.xds_default_route_timeout_ms"
 DEFAULT_TIMEOUT_VARIABLE: Final = "GRPC_XDS_DEFAULT_ROUTE_TIMEOUT"
 # Whether routes in force are held while no server answers.
-HOLD_OPTION: Final = "proxyless.xds_hold_config"
 HOLD_VARIABLE: Final = "GRPC_XDS_HOLD_CONFIG"
-# Whether the ADS stream is shared with other targets.
-SHARED_STREAM_OPTION: Final = "proxyless.xds_shared_stream"
 
 
 @frozen
@@ -42,16 +37,13 @@ class XdsResolverOptions:
     is_stream_shared: bool | None = None
 
 
-def read_resolver_options(
-    options: Mapping[str, object], bootstrap: Bootstrap
-) -> XdsResolverOptions:
-    """Options of a resolver, given those of its channel, as the application has passed them."""
-    holds, shared = options.get(HOLD_OPTION), options.get(SHARED_STREAM_OPTION)
-    timeout_ms = options.get(DEFAULT_TIMEOUT_OPTION)
+def choose_options(channel: ResolverOptions, bootstrap: Bootstrap) -> XdsResolverOptions:
+    """Options of a resolver, given those of its channel."""
+    timeout_s, holds = channel.xds_default_timeout_s, channel.xds_holds_config
     return XdsResolverOptions(
-        timeout_ms / 1000 if isinstance(timeout_ms, int) else default_timeout_s(bootstrap),
-        read_flag(os.environ, HOLD_VARIABLE, default=True) if holds is None else bool(holds),
-        None if shared is None else bool(shared),
+        default_timeout_s(bootstrap) if timeout_s is None else timeout_s,
+        read_flag(os.environ, HOLD_VARIABLE, default=True) if holds is None else holds,
+        channel.is_xds_stream_shared,
     )
 
 

@@ -15,16 +15,21 @@ from proxyless.front import (
     options,
     ssl_channel_credentials,
 )
-from proxyless.front.options import make_channel_options, read_options
-from proxyless.resolver import dns
+from proxyless.front.options import ParsedOptions, parse_options
+from proxyless.resolver import parse_proxy_uri
+from proxyless.resolver.api import DnsTimes, ResolverOptions
 from proxyless.transport import TlsSessions
-from proxyless.xds.resolver_options import DEFAULT_TIMEOUT_OPTION
 
 NEVER_MS = 2**31 - 1
+NEVER = DnsTimes(floor_s=inf, refresh_s=inf, answer_timeout_s=inf)
+
+
+def parse(*given: Any) -> ParsedOptions:  # noqa: ANN401 - any value of an application
+    return parse_options(given, insecure_channel_credentials())
 
 
 def make(*given: Any) -> ChannelOptions:  # noqa: ANN401 - any value of an application
-    return make_channel_options(given, insecure_channel_credentials())
+    return parse(*given).channel
 
 
 # Bad values
@@ -165,9 +170,10 @@ def test_an_ignored_option_is_not_logged(
 @pytest.mark.spec("A110-01")
 def test_options_of_child_channels_do_not_apply_to_the_channel() -> None:
     nested = [("grpc.keepalive_time_ms", 20_000)]
-    channel = make(("grpc.child_channel.args", nested))
-    assert not channel.subchannel.transport.keepalive.is_enabled
-    assert channel.by_name["grpc.child_channel.args"] == nested
+    parsed = parse(("grpc.child_channel.args", nested))
+    assert not parsed.channel.subchannel.transport.keepalive.is_enabled
+    assert parsed.child == make(*nested)
+    assert parse(("grpc.child_channel.args", [])).child is None
 
 
 @pytest.mark.parametrize(
@@ -186,7 +192,7 @@ def test_invalid_options_of_child_channels_raise(
 
 
 def test_channel_options_have_defaults() -> None:
-    made = make_channel_options(None, insecure_channel_credentials())
+    made = parse_options(None, insecure_channel_credentials()).channel
     assert made.send_bytes_max == inf
     assert made.subchannel.transport.limits.message_bytes_max == 4 * 1024 * 1024
     assert made.service_config == {}
@@ -244,23 +250,62 @@ def test_the_user_agent_has_the_applications_parts_around_ours() -> None:
 
 def test_the_target_name_override_is_the_authority_only_over_tls() -> None:
     override = [("grpc.ssl_target_name_override", "api.test")]
-    secure = make_channel_options(override, ssl_channel_credentials())
+    secure = parse_options(override, ssl_channel_credentials()).channel
     assert secure.authority == "api.test"
+    # The xDS resolver chooses the virtual host by it.
+    assert secure.resolver.authority == "api.test"
     assert secure.subchannel.transport.tls is not None
     assert secure.subchannel.transport.tls.server_name == "api.test"
     assert make(*override).authority is None
 
 
+# Options of resolvers
+
+FLOOR = "grpc.dns_min_time_between_resolutions_ms"
+ANSWER_TIMEOUT = "grpc.dns_ares_query_timeout"
+REFRESH = "proxyless.dns_refresh_interval_ms"
+
+
 @pytest.mark.parametrize(
-    "name",
-    [dns.FLOOR_OPTION, dns.ANSWER_TIMEOUT_OPTION, dns.REFRESH_OPTION, DEFAULT_TIMEOUT_OPTION],
+    ("given_ms", "times"),
+    [
+        ({}, DnsTimes(floor_s=30, refresh_s=inf, answer_timeout_s=120)),
+        (
+            {FLOOR: 250, REFRESH: 1000, ANSWER_TIMEOUT: 2000},
+            DnsTimes(floor_s=0.25, refresh_s=1, answer_timeout_s=2),
+        ),
+        (
+            {FLOOR: 0, REFRESH: 0, ANSWER_TIMEOUT: 0},
+            DnsTimes(floor_s=0, refresh_s=inf, answer_timeout_s=inf),
+        ),
+        (dict.fromkeys((FLOOR, REFRESH, ANSWER_TIMEOUT), NEVER_MS), NEVER),
+    ],
 )
-def test_times_that_resolvers_read_are_known_options(name: str) -> None:
-    assert read_options([(name, 500)]) == {name: 0.5}
+def test_times_of_dns_are_milliseconds_with_the_defaults_of_grpcio(
+    given_ms: dict[str, int], times: DnsTimes
+) -> None:
+    assert make(*given_ms.items()).resolver.dns == times
 
 
-def test_options_are_passed_to_resolvers_unconverted() -> None:
-    assert make(("grpc.keepalive_time_ms", 5), ("my.own", "x")).by_name == {
+@pytest.mark.parametrize(
+    ("option", "value", "field", "parsed"),
+    [
+        ("grpc.default_authority", b"shop", "authority", "shop"),
+        ("proxyless.xds_default_route_timeout_ms", 500, "xds_default_timeout_s", 0.5),
+        ("proxyless.xds_hold_config", 0, "xds_holds_config", False),
+        ("proxyless.xds_shared_stream", 1, "is_xds_stream_shared", True),
+        ("proxyless.config_cache", b"/var/mesh\xff", "xds_config_cache", "/var/mesh\udcff"),
+    ],
+)
+def test_options_of_the_xds_resolver_are_converted(
+    option: str, value: object, field: str, parsed: object
+) -> None:
+    assert getattr(ResolverOptions(), field) is None
+    assert getattr(make((option, value)).resolver, field) == parsed
+
+
+def test_options_are_passed_to_resolvers_of_others_unconverted() -> None:
+    assert make(("grpc.keepalive_time_ms", 5), ("my.own", "x")).resolver.by_name == {
         "grpc.keepalive_time_ms": 5,
         "my.own": "x",
     }
@@ -271,7 +316,10 @@ def test_options_are_passed_to_resolvers_unconverted() -> None:
 
 @pytest.mark.parametrize("value", ["http://proxy:3128", b"http://user:secret@proxy", ""])
 def test_a_proxy_is_passed_to_resolvers(value: str | bytes) -> None:
-    assert make(("grpc.http_proxy", value)).by_name == {"grpc.http_proxy": value}
+    text = value if isinstance(value, str) else value.decode()
+    resolver = make(("grpc.http_proxy", value)).resolver
+    assert resolver.proxy == (parse_proxy_uri(text) if text else None)
+    assert not resolver.is_proxy_from_environment
 
 
 @pytest.mark.parametrize(
@@ -291,8 +339,9 @@ def test_an_invalid_proxy_raises_without_its_value(value: object, kind: type[Exc
 
 def test_local_credentials_disable_proxies() -> None:
     given = [("grpc.enable_http_proxy", 1), ("grpc.http_proxy", "http://proxy:3128")]
-    local = make_channel_options(given, local_channel_credentials())
-    assert local.by_name["grpc.enable_http_proxy"] == 0
+    local = parse_options(given, local_channel_credentials()).channel.resolver
+    assert local.proxy is None
+    assert not local.is_proxy_from_environment
 
 
 def test_health_is_checked_unless_that_is_inhibited() -> None:
@@ -309,7 +358,7 @@ def test_channels_with_one_session_cache_share_their_sessions() -> None:
     caches = [session_cache.ssl_session_cache_lru(1) for _ in range(2)]
 
     def sessions_of(cache: object) -> TlsSessions | None:
-        options = make_channel_options([("grpc.ssl_session_cache", cache)], credentials)
+        options = parse_options([("grpc.ssl_session_cache", cache)], credentials).channel
         assert options.subchannel.transport.tls is not None
         return options.subchannel.transport.tls.sessions
 
@@ -321,6 +370,5 @@ def test_channels_with_one_session_cache_share_their_sessions() -> None:
 
 def test_session_cache_has_no_effect_without_tls() -> None:
     cache = session_cache.ssl_session_cache_lru(1)
-    assert make(("grpc.ssl_session_cache", cache)) == replace(
-        make(), by_name={"grpc.ssl_session_cache": cache}
-    )
+    resolver = ResolverOptions(by_name={"grpc.ssl_session_cache": cache})
+    assert make(("grpc.ssl_session_cache", cache)) == replace(make(), resolver=resolver)

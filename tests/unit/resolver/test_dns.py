@@ -9,12 +9,9 @@ import pytest
 
 from proxyless.base import OK, IpAddress, Status, StatusCode, hits
 from proxyless.resolver import DnsFactory, Resolver, ResolverRegistry, Target
+from proxyless.resolver.api import DnsTimes
 from proxyless.resolver.dns import (
-    ANSWER_TIMEOUT_OPTION,
-    FLOOR_OPTION,
-    REFRESH_OPTION,
     DnsResolver,
-    DnsTimes,
     DoNothing,
     GiveUp,
     History,
@@ -253,7 +250,7 @@ async def test_a_request_long_after_the_last_look_up_is_granted_at_once(
 
 
 async def test_the_floor_can_be_set(world: ResolverWorld) -> None:
-    world.options[FLOOR_OPTION] = 1500
+    world.times = DnsTimes(floor_s=1.5)
     resolver = await answered(world)
     resolver.request_reresolution()
     await world.advance(1.49)
@@ -276,7 +273,7 @@ async def test_a_request_during_a_look_up_is_answered_by_it(world: ResolverWorld
 
 
 async def test_a_refresh_comes_by_itself_at_its_interval(world: ResolverWorld) -> None:
-    world.options[REFRESH_OPTION] = 5000
+    world.times = DnsTimes(refresh_s=5.0)
     resolver = await answered(world)
     for number in (2, 3, 4):
         await world.advance(4.99)
@@ -316,7 +313,7 @@ async def test_failures_are_retried_with_growing_delays_until_one_succeeds(
 
 
 async def test_request_does_not_shorten_the_backoff(world: ResolverWorld) -> None:
-    world.options[FLOOR_OPTION] = 0
+    world.times = DnsTimes(floor_s=0)
     resolver = create(world)
     resolver.start()
     await settle()
@@ -384,8 +381,8 @@ async def test_look_up_fails_after_the_timeout(world: ResolverWorld) -> None:
     resolver.close()
 
 
-async def test_look_up_has_no_timeout_when_the_option_is_zero(world: ResolverWorld) -> None:
-    world.options[ANSWER_TIMEOUT_OPTION] = 0
+async def test_look_up_has_no_timeout_when_it_is_infinite(world: ResolverWorld) -> None:
+    world.times = DnsTimes(answer_timeout_s=inf)
     resolver = create(world)
     resolver.start()
     await world.advance(1_000_000)
@@ -415,7 +412,7 @@ async def test_result_that_cannot_be_used_is_looked_up_again_after_a_backoff(
 
 
 async def test_listener_may_request_reresolution_inside_on_result(world: ResolverWorld) -> None:
-    world.options[FLOOR_OPTION] = 0
+    world.times = DnsTimes(floor_s=0)
     resolver = create(world)
     world.listener.react = resolver.request_reresolution
     resolver.start()
@@ -430,7 +427,7 @@ async def test_listener_may_request_reresolution_inside_on_result(world: Resolve
 async def test_request_inside_on_result_of_a_failure_waits_for_the_backoff(
     world: ResolverWorld,
 ) -> None:
-    world.options[FLOOR_OPTION] = 0
+    world.times = DnsTimes(floor_s=0)
     resolver = create(world)
     world.listener.react = resolver.request_reresolution
     resolver.start()
@@ -541,30 +538,6 @@ def test_a_malformed_target_is_rejected(
 ) -> None:
     with pytest.raises(ValueError, match=f"target '{target}': {expected}"):
         DnsFactory().create(target, world.listener, world.context)
-
-
-@pytest.mark.parametrize("name", [FLOOR_OPTION, REFRESH_OPTION, ANSWER_TIMEOUT_OPTION])
-@pytest.mark.parametrize("value", [-1, 1.5, "1000", True])
-def test_invalid_option_is_named(world: ResolverWorld, name: str, value: object) -> None:
-    world.options[name] = value
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared as a whole.
-        create(world)
-    expected = f"option {name!r} is {value!r}: wanted 0 or more whole milliseconds"
-    assert str(caught.value) == expected
-
-
-def test_options_are_milliseconds_with_the_defaults_of_grpcio(world: ResolverWorld) -> None:
-    assert DnsTimes.from_options(world.context) == DnsTimes(
-        floor_s=30, refresh_s=inf, answer_timeout_s=120
-    )
-    world.options |= {FLOOR_OPTION: 250, REFRESH_OPTION: 1000, ANSWER_TIMEOUT_OPTION: 2000}
-    assert DnsTimes.from_options(world.context) == DnsTimes(
-        floor_s=0.25, refresh_s=1, answer_timeout_s=2
-    )
-    world.options |= {FLOOR_OPTION: 0, REFRESH_OPTION: 0, ANSWER_TIMEOUT_OPTION: 0}
-    assert DnsTimes.from_options(world.context) == DnsTimes(
-        floor_s=0, refresh_s=inf, answer_timeout_s=inf
-    )
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,16 +21,17 @@ from proxyless.base import (
     StatusCode,
 )
 from proxyless.channel import ChannelOptions
+from proxyless.front import insecure_channel_credentials, parse_options
 from proxyless.resolver import (
     STATIC_FACTORIES,
     DnsFactory,
     ProxiedFactory,
     ResolverContext,
+    ResolverOptions,
     ResolverRegistry,
     ResolverResult,
 )
 from proxyless.resolver.http_proxy import (
-    PROXY_OPTION,
     ProxyServer,
     _ProxyListener,
     choose_proxy,
@@ -101,10 +103,11 @@ def test_any_text_is_a_proxy_or_a_value_error(text: str) -> None:
 
 
 def test_option_is_in_no_repr() -> None:
-    options = {PROXY_OPTION: "http://user:secret@proxy:1"}
+    given = "http://user:secret@proxy:1"
+    options = ResolverOptions(proxy=parse_proxy_uri(given), by_name={"grpc.http_proxy": given})
     context = ResolverContext(Names(), VirtualClock(), seeded_random(1), options=options)
     assert "secret" not in repr(context)
-    assert "secret" not in repr(ChannelOptions(by_name=options))
+    assert "secret" not in repr(ChannelOptions(resolver=options))
 
 
 def test_repr_of_a_proxy_has_no_credentials() -> None:
@@ -142,7 +145,8 @@ def uri(number: int) -> str:
 def test_first_source_that_is_set_is_used(
     options: Mapping[str, object], environ: Mapping[str, str], port: int | None
 ) -> None:
-    proxy = choose_proxy(options, environ)
+    parsed = parse_options(options.items(), insecure_channel_credentials()).channel.resolver
+    proxy = choose_proxy(parsed, environ)
     assert (proxy and proxy.port) == port
 
 
@@ -150,7 +154,7 @@ def test_a_bad_uri_in_the_environment_is_logged_without_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING, "proxyless.resolver.http_proxy"):
-        assert choose_proxy({}, {"http_proxy": "https://user:secret@proxy"}) is None
+        assert choose_proxy(ResolverOptions(), {"http_proxy": "https://user:secret@proxy"}) is None
     [message] = caplog.messages
     assert message == (
         "environment variable 'http_proxy' has the scheme 'https', which is not supported: wanted "
@@ -237,14 +241,16 @@ class RecordingListener:
 
 
 async def resolve(
-    target: str, environ: Mapping[str, str], options: Mapping[str, object] | None = None
+    target: str,
+    environ: Mapping[str, str],
+    **options: Any,  # noqa: ANN401 - fields of the options
 ) -> ResolverResult:
     """The first result for a target."""
     clock, listener = VirtualClock(), RecordingListener()
     registry = ResolverRegistry(
         ProxiedFactory(each, environ) for each in (DnsFactory(), *STATIC_FACTORIES[:2])
     )
-    context = ResolverContext(Names(), clock, seeded_random(1), options=options or {})
+    context = ResolverContext(Names(), clock, seeded_random(1), options=ResolverOptions(**options))
     factory, parsed = registry.match_target(target)
     resolver = factory.create(parsed, listener, context)
     resolver.start()
@@ -308,7 +314,7 @@ async def test_name_with_a_comma_is_one_name() -> None:
 
 
 async def test_options_of_the_channel_are_used() -> None:
-    result = await resolve("192.0.2.7:1", PROXY, {"grpc.enable_http_proxy": 0})
+    result = await resolve("192.0.2.7:1", PROXY, is_proxy_from_environment=False)
     assert result.endpoints == (Endpoint((IpAddress("192.0.2.7", 1),)),)
 
 

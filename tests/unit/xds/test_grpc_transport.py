@@ -8,7 +8,7 @@ import pytest
 
 from proxyless.assembly import default_policies, default_resolvers
 from proxyless.channel import ChannelOptions, LoopStack, SubchannelPool
-from proxyless.front import insecure_channel_credentials, make_channel_options
+from proxyless.front import insecure_channel_credentials, parse_options
 from proxyless.runtime import AsyncioNetwork, DeadlineQueue, VirtualClock, seeded_random
 from proxyless.xds.client.retried_stream import CONTROL_PLANE_BACKOFF
 from proxyless.xds.grpc_transport import (
@@ -30,7 +30,8 @@ MIB = 1024 * 1024
 
 
 def with_child(*options: tuple[str, object]) -> ChannelOptions:
-    return make_options(SERVER, make_channel_options(options, insecure_channel_credentials()))
+    child = parse_options(options, insecure_channel_credentials()).channel
+    return make_options(SERVER, child)
 
 
 def test_options_have_limits_and_keepalive_of_their_own_by_default() -> None:
@@ -67,7 +68,11 @@ def test_options_have_limits_and_keepalive_of_their_own_by_default() -> None:
             lambda options: options.user_agent.partition(" ")[0],
             "shop",
         ),
-        (("grpc.http_proxy", ""), lambda options: options.by_name, {"grpc.http_proxy": ""}),
+        (
+            ("grpc.http_proxy", ""),
+            lambda options: options.resolver.is_proxy_from_environment,
+            False,
+        ),
     ],
 )
 def test_child_options_replace_defaults(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from proxyless.base import OK, Status, StatusCode
-from proxyless.resolver import ResolverContext, ResolverResult, Target
+from proxyless.resolver import ResolverContext, ResolverOptions, ResolverResult, Target
 from proxyless.runtime import AsyncioNetwork, VirtualClock, seeded_random
 from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, Node, ServerConfig
 from proxyless.xds.filters import FilterRegistry
@@ -66,7 +66,7 @@ class FactoryWorld:
     def create(
         self, path: str = "/api", authority: str = "", default_authority: str | None = None
     ) -> XdsResolver | FailedResolver:
-        options = {} if default_authority is None else {"grpc.default_authority": default_authority}
+        options = ResolverOptions(authority=default_authority)
         context = ResolverContext(AsyncioNetwork(), self.clock, seeded_random(1), options=options)
         return self.factory.create(Target("xds", authority, path), self, context)
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from proxyless.front import insecure_channel_credentials, make_channel_options
+from proxyless.front import insecure_channel_credentials, parse_options
+from proxyless.resolver import ResolverOptions
 from proxyless.xds.bootstrap import Bootstrap, load_bootstrap
-from proxyless.xds.resolver_options import XdsResolverOptions, read_resolver_options
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from proxyless.xds.resolver_options import XdsResolverOptions, choose_options
 
 TIMEOUT = "proxyless.xds_default_route_timeout_ms"
 HOLD = "proxyless.xds_hold_config"
@@ -24,13 +20,13 @@ def bootstrap(**own: object) -> Bootstrap:
     return made
 
 
-def resolver_options(*options: tuple[str, object]) -> Mapping[str, object]:
+def resolver_options(*options: tuple[str, object]) -> ResolverOptions:
     """The options as a channel passes them to its resolver."""
-    return make_channel_options(options, insecure_channel_credentials()).by_name
+    return parse_options(options, insecure_channel_credentials()).channel.resolver
 
 
 def test_defaults_are_those_of_a31_and_d50() -> None:
-    assert read_resolver_options({}, bootstrap()) == XdsResolverOptions(15.0, True, None)
+    assert choose_options(ResolverOptions(), bootstrap()) == XdsResolverOptions(15.0, True, None)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +50,7 @@ def test_timeout_of_the_channel_wins_over_the_environment_and_the_bootstrap(
         monkeypatch.setenv("GRPC_XDS_DEFAULT_ROUTE_TIMEOUT", variable)
     options = resolver_options() if option_ms is None else resolver_options((TIMEOUT, option_ms))
     own = {} if field is None else {"default_route_timeout": field}
-    assert read_resolver_options(options, bootstrap(**own)).default_timeout_s == wanted_s
+    assert choose_options(options, bootstrap(**own)).default_timeout_s == wanted_s
 
 
 @pytest.mark.spec("HOLD-07")
@@ -73,4 +69,4 @@ def test_hold_of_the_channel_wins_over_the_environment(
 ) -> None:
     monkeypatch.setenv("GRPC_XDS_HOLD_CONFIG", variable)
     options = resolver_options() if option is None else resolver_options((HOLD, option))
-    assert read_resolver_options(options, bootstrap()).holds_config is wanted
+    assert choose_options(options, bootstrap()).holds_config is wanted

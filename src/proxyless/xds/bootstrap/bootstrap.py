@@ -61,7 +61,6 @@ REFRESH_INTERVAL_S: Final = 600.0
 REFRESH_INTERVAL_MIN_S: Final = 1.0
 
 # Directory of the config cache.
-CACHE_OPTION: Final = "proxyless.config_cache"
 CACHE_VARIABLE: Final = "GRPC_XDS_CONFIG_CACHE"
 # A day: addresses in an older config may belong to other services by now.
 CONFIG_CACHE_MAX_AGE_S: Final = 86_400.0
@@ -250,17 +249,14 @@ def _reject(source: str, what: str) -> Status:
 
 
 def choose_config_cache(
-    bootstrap: Bootstrap, options: Mapping[str, object], environ: Mapping[str, str]
+    bootstrap: Bootstrap, given: str | None, environ: Mapping[str, str]
 ) -> Bootstrap:
-    """The bootstrap with the config cache of the channel or the environment, if either has one.
+    """The bootstrap with the given directory, or that of the environment, if either is set.
 
     An empty text turns off the cache of the bootstrap.
     """
-    directory = options.get(CACHE_OPTION, environ.get(CACHE_VARIABLE))
-    if isinstance(directory, bytes):
-        # Text of channel options may be bytes, as in grpcio.
-        directory = os.fsdecode(directory)
-    if not isinstance(directory, str):
+    directory = environ.get(CACHE_VARIABLE) if given is None else given
+    if directory is None:
         return bootstrap
     before = bootstrap.config_cache
     max_age_s = CONFIG_CACHE_MAX_AGE_S if before is None else before.max_age_s

@@ -33,7 +33,6 @@ from proxyless.xds.bootstrap import (
 from proxyless.xds.bootstrap.bootstrap import (
     AUTHORITIES_MAX,
     BYTES_MAX,
-    CACHE_OPTION,
     CACHE_VARIABLE,
     SERVERS_MAX,
     parse_bootstrap,
@@ -537,25 +536,24 @@ def test_config_cache_has_a_directory_and_an_age() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "environ", "expected"),
+    ("given", "environ", "expected"),
     [
-        ({}, {}, "/bootstrap"),
-        ({}, {CACHE_VARIABLE: "/environment"}, "/environment"),
-        ({CACHE_OPTION: "/channel"}, {CACHE_VARIABLE: "/environment"}, "/channel"),
-        ({CACHE_OPTION: b"/channel"}, {CACHE_VARIABLE: "/environment"}, "/channel"),
-        ({CACHE_OPTION: ""}, {CACHE_VARIABLE: "/environment"}, None),
+        (None, {}, "/bootstrap"),
+        (None, {CACHE_VARIABLE: "/environment"}, "/environment"),
+        ("/channel", {CACHE_VARIABLE: "/environment"}, "/channel"),
+        ("", {CACHE_VARIABLE: "/environment"}, None),
     ],
 )
 def test_config_cache_of_the_channel_is_preferred_to_that_of_the_environment(
-    options: dict[str, object], environ: dict[str, str], expected: str | None
+    given: str | None, environ: dict[str, str], expected: str | None
 ) -> None:
     own = {"config_cache": "/bootstrap", "config_cache_max_age": "60s"}
-    chosen = choose_config_cache(parse(minimal(proxyless=own)), options, environ).config_cache
+    chosen = choose_config_cache(parse(minimal(proxyless=own)), given, environ).config_cache
     assert chosen == (None if expected is None else ConfigCacheConfig(expected, 60.0))
 
 
 def test_config_cache_of_the_environment_is_used_without_one_in_the_bootstrap() -> None:
-    chosen = choose_config_cache(parse(minimal()), {}, {CACHE_VARIABLE: "/environment"})
+    chosen = choose_config_cache(parse(minimal()), None, {CACHE_VARIABLE: "/environment"})
     assert chosen.config_cache == ConfigCacheConfig("/environment", 86_400.0)
 
 
