@@ -28,6 +28,7 @@ from proxyless.wire.frames import (
 from proxyless.wire.limits import (
     OPENING_COST,
     Limits,
+    encode_limits,
 )
 from proxyless.wire.listeners import NO_OWNER, ConnectionListener
 from proxyless.wire.messages import PREFIX_BYTES, pack_data_and_prefix
@@ -36,6 +37,8 @@ from proxyless.wire.status import StreamEnd, end_of_reset
 from proxyless.wire.stream import NO_LISTENER, Stream
 from proxyless.wire.stream_states import HALF_CLOSED
 from proxyless.wire.turns import Turns
+
+_NO_PUSH: Final = (frames.ENABLE_PUSH, 0)
 
 
 class ClientConnection(ResponseReceiver):
@@ -60,7 +63,7 @@ class ClientConnection(ResponseReceiver):
         self.on_waiting: Callable[[], None] = _do_nothing
         # Set by the owner, which calls `restore_stream_limit` some time later.
         self.on_refused: Callable[[], None] = _do_nothing
-        self._send_preface(PREFACE, ((frames.ENABLE_PUSH, 0),))
+        self.outbound.emit(PREFACE + encode_limits(limits, _NO_PUSH))
 
     def detach(self) -> None:
         """Refer to the owner no more: it is lost. So both are freed without a collection."""

@@ -101,13 +101,6 @@ class Connection:
         self._is_drained = False
         self.is_closed = False
 
-    def _send_preface(self, preface: bytes, extra: tuple[tuple[int, int], ...]) -> None:
-        """Send our SETTINGS and the connection's window."""
-        settings = frames.encode_settings((*self.limits.settings(), *extra))
-        window_left = self.limits.connection_window_bytes - frames.WINDOW_DEFAULT
-        update = frames.encode_window_update(0, window_left) if window_left else b""
-        self.outbound.emit(preface + settings + update)
-
     # Called by the owner
 
     # Complete frames wait for the next turn. A property without a Python function: it is hot.

@@ -4,6 +4,7 @@ Specs: RFC 9113 sections 6.5 (settings) and 10.5 (denial of service).
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from proxyless.base.frozen import frozen
@@ -74,19 +75,27 @@ class Limits:
         self._check("stream_window_bytes", 1, self.stream_window_bytes_max)
         self._check("connection_window_bytes", frames.WINDOW_DEFAULT, frames.WINDOW_MAX)
 
-    def settings(self) -> tuple[tuple[int, int], ...]:
-        """The settings that both roles announce."""
-        return (
-            (frames.HEADER_TABLE_SIZE, 0),
-            (frames.INITIAL_WINDOW_SIZE, self.stream_window_bytes),
-            (frames.MAX_FRAME_SIZE, self.frame_bytes_max),
-            (frames.MAX_HEADER_LIST_SIZE, self.header_list_bytes_max),
-        )
-
     def _check(self, name: str, least: int, most: int) -> None:
         value = getattr(self, name)
         if not least <= value <= most:
             raise ValueError(f"{name} is {value}, wanted {least} to {most}")
+
+
+# Thousands of connections are made at once, with the same limits.
+@lru_cache(maxsize=16)
+def encode_limits(limits: Limits, *extra: tuple[int, int]) -> bytes:
+    """SETTINGS, with those that only one role announces, and the connection's window."""
+    settings = frames.encode_settings(
+        (
+            (frames.HEADER_TABLE_SIZE, 0),
+            (frames.INITIAL_WINDOW_SIZE, limits.stream_window_bytes),
+            (frames.MAX_FRAME_SIZE, limits.frame_bytes_max),
+            (frames.MAX_HEADER_LIST_SIZE, limits.header_list_bytes_max),
+            *extra,
+        )
+    )
+    window_left = limits.connection_window_bytes - frames.WINDOW_DEFAULT
+    return settings + (frames.encode_window_update(0, window_left) if window_left else b"")
 
 
 class PeerSettings:

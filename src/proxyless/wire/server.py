@@ -28,7 +28,7 @@ from proxyless.wire.hpack import (
     decode_fields,
     encode_fields,
 )
-from proxyless.wire.limits import Limits
+from proxyless.wire.limits import Limits, encode_limits
 from proxyless.wire.listeners import ConnectionListener
 from proxyless.wire.status import StreamEnd, end_of_reset
 from proxyless.wire.stream import Stream, StreamListener
@@ -185,7 +185,7 @@ class ServerConnection(Connection):
         self._early_table: DynamicTable | None = DynamicTable(TABLE_BYTES_DEFAULT)
         self._newest_stream_id = 0
         streams_max = (frames.MAX_CONCURRENT_STREAMS, limits.concurrent_streams_max)
-        self._send_preface(b"", (streams_max,))
+        self.outbound.emit(encode_limits(limits, streams_max))
 
     def drain(self, text: str = "server is shutting down") -> None:
         """Accept no new streams; the open ones continue."""
