@@ -15,7 +15,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from proxyless.base import Address, IpAddress, UnixAddress
-from proxyless.runtime.socket_transport import SocketTransport
+from proxyless.runtime.socket_transport import SocketTransport, create_socket
 
 if TYPE_CHECKING:
     from proxyless.runtime.lookups import Answer
@@ -312,11 +312,8 @@ async def _connect_zoned(loop: asyncio.AbstractEventLoop, host: str, port: int) 
 
 async def _connect_tcp(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
     """A connected socket, on a loop whose `add_writer` reports failed attempts, too."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol: asyncio sets TCP_NODELAY only if it is TCP.
-    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    sock = create_socket(host)
     try:
-        sock.setblocking(False)
         error = sock.connect_ex((host, port))
         if error == errno.EINPROGRESS:
             await _wait_writable(loop, sock.fileno())

@@ -18,8 +18,21 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 _WRITE_BUFFER_BYTES: Final = 64 * 1024
 _READ_BYTES: Final = 256 * 1024
 
+# Linux creates a socket that does not block with one system call instead of two.
+_SOCKET_TYPE: Final = socket.SOCK_STREAM | getattr(socket, "SOCK_NONBLOCK", 0)
+
 _UNDER_WAY: Final = frozenset({errno.EINPROGRESS, errno.EALREADY})
 _CONNECTED: Final = frozenset({0, errno.EISCONN})
+
+
+def create_socket(host: str) -> socket.socket:
+    """A TCP socket for this address, which does not block."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With the protocol: asyncio sets TCP_NODELAY only if it is TCP.
+    sock = socket.socket(family, _SOCKET_TYPE, socket.IPPROTO_TCP)
+    if sock.getblocking():
+        sock.setblocking(False)
+    return sock
 
 
 class SocketTransport(asyncio.Transport):
@@ -80,8 +93,7 @@ class SocketTransport(asyncio.Transport):
         `connection_made` may be called inside this call; `on_failed` never is. Raises OSError if
         there is no socket.
         """
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        sock = create_socket(host)
         try:
             made = cls(loop, sock, protocol, on_failed)
             made._connect((host, port))
@@ -110,7 +122,6 @@ class SocketTransport(asyncio.Transport):
 
     def _connect(self, address: tuple[str, int]) -> None:
         sock = self._socket
-        sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         error = sock.connect_ex(address)
         if error == errno.EINPROGRESS:
