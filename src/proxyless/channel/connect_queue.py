@@ -31,6 +31,10 @@ class ConnectQueue:
         """Call `step` once: now, or in one of the next turns, when it may be out of date."""
         job = self.by_holder.get(holder)
         if job is None:
+            # Usual, so it makes no job.
+            if self._work.take(UNITS_PER_STEP):
+                step()
+                return
             job = self.by_holder[holder] = HolderJob(self, holder)
         job.steps.append(step)
         self._work.run(job, UNITS_PER_STEP)

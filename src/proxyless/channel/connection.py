@@ -60,7 +60,9 @@ class KeepaliveTimes:
         self._slowed: dict[SubchannelOptions, KeepaliveConfig] = {}
 
     def choose(self, options: SubchannelOptions) -> KeepaliveConfig:
-        return self._slowed.get(options, options.transport.keepalive)
+        keepalive = options.transport.keepalive
+        # Hashing options is slow, and servers seldom complain.
+        return self._slowed.get(options, keepalive) if self._slowed else keepalive
 
     def on_too_many_pings(self, options: SubchannelOptions, used: KeepaliveConfig) -> None:
         """A server complained about a connection that used this."""

@@ -86,7 +86,7 @@ class StateWatch:
         """Deliver the first change. Called by the queue."""
         if self._listener is None:
             return
-        (state, status), *_ = self._undelivered
+        state, status = self._undelivered[0]
         self._undelivered = self._undelivered[1:]
         # First: an exception in the listener must not lose the other changes.
         if self._undelivered:

@@ -26,10 +26,10 @@ def direct_descriptor(transport: asyncio.BaseTransport) -> int:
     It is valid until the transport has called `connection_lost` of its protocol. The caller writes
     to it only while the transport's own buffer is empty.
     """
-    is_encrypted = any(map(transport.get_extra_info, ("sslcontext", "ssl_object")))
-    if is_encrypted or os.name != "posix":
+    read = transport.get_extra_info
+    if os.name != "posix" or read("sslcontext") or read("ssl_object"):
         return NO_DESCRIPTOR
-    socket = transport.get_extra_info("socket")
+    socket = read("socket")
     return NO_DESCRIPTOR if socket is None else int(socket.fileno())
 
 

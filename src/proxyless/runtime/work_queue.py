@@ -51,6 +51,9 @@ class Work(Protocol):
     def charge(self, units: int) -> None:
         """Count work that was done outside of a job, or beyond the units of its step."""
 
+    def take(self, units: int) -> bool:
+        """Charge for work that the caller does now; False if this turn has no units left."""
+
     def is_waiting(self, job: Job) -> bool:
         """Whether steps of the job wait for the next turns."""
 
@@ -107,16 +110,18 @@ class WorkQueue:
             self._has_turn = True
             self._next_turn.request()
 
+    def take(self, units: int) -> bool:
+        if self._units <= 0:
+            return False
+        self.charge(units)
+        return True
+
     def is_waiting(self, job: Job) -> bool:
         return job in self._jobs or job in self._background
 
     def _run_now(self, job: Job, units_per_step: int, jobs: dict[Job, int]) -> None:
         """Use the units that are left, and queue the job if it has more steps."""
-        while self._units > 0:
-            self._units -= units_per_step
-            if not self._has_turn:
-                self._has_turn = True
-                self._next_turn.request()
+        while self.take(units_per_step):
             if not job.step():
                 return
         jobs[job] = units_per_step
@@ -177,6 +182,9 @@ class UnlimitedWork:
 
     def charge(self, units: int) -> None:
         return
+
+    def take(self, units: int) -> bool:
+        return True
 
     def is_waiting(self, job: Job) -> bool:
         return False

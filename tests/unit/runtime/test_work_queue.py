@@ -50,6 +50,15 @@ def world() -> WorkQueueWorld:
     return WorkQueueWorld()
 
 
+def test_units_are_taken_until_the_turn_has_none(world: WorkQueueWorld) -> None:
+    assert [world.queue.take(UNITS) for _ in range(5)] == [True] * 4 + [False]
+    world.queue.run(world.job("a", 1), UNITS)
+    assert world.take_log() == ""
+    world.clock.advance(0)
+    assert world.take_log() == "a"
+    assert UNLIMITED_WORK.take(UNITS_PER_TURN + 1)
+
+
 def test_short_job_runs_at_once(world: WorkQueueWorld) -> None:
     world.queue.run(world.job("a", 4), UNITS)
     assert world.take_log() == "aaaa"
