@@ -286,6 +286,9 @@ class EndpointList(Generic[C]):
             self.connect_soon(child)
         if sticky_state(before, state) is not state:
             return
+        if state is State.CONNECTING is before:
+            # The first report of each child: it has been CONNECTING since it was created.
+            return
         child.state, child.picker = state, picker
         self.counts.move(before, state)
         if state is State.TRANSIENT_FAILURE:

@@ -240,8 +240,9 @@ class PickFirstPolicy:
 
     def _start_pass(self) -> None:
         assert self._selected is None, "a pass selects a candidate, and ends with that"
-        indices = () if self._pass is None else self._pass.in_progress
-        in_progress = {self._candidates[index] for index in indices}
+        in_progress: Collection[Candidate] = ()
+        if self._pass is not None:
+            in_progress = {self._candidates[index] for index in self._pass.in_progress}
         self._stop_pass()
         self._replace_candidates()
         candidates = self._candidates
@@ -373,7 +374,9 @@ class PickFirstPolicy:
         elif candidate is self._replacement:
             self._on_replacement_state(candidate)
         elif self._pass is not None and self._is_current(candidate):
-            self._perform(self._pass.on_state(candidate.index, candidate.state))
+            actions = self._pass.on_state(candidate.index, candidate.state)
+            if actions:
+                self._perform(actions)
 
     def _record_metrics(self, candidate: Candidate, before: State) -> None:
         from proxyless.lb.policies.pick_first import connection_metrics  # noqa: PLC0415 - seldom
