@@ -48,6 +48,7 @@ from proxyless.runtime import (
     apply_environment,
     system_random,
 )
+from proxyless.runtime.forks import empty_in_child
 from proxyless.transport import Connector
 from proxyless.wire import IDENTITY
 from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
@@ -163,6 +164,8 @@ class Registries:
 T = TypeVar("T")
 _stacks: dict[asyncio.AbstractEventLoop, LoopStack] = {}
 _xds_stacks: dict[asyncio.AbstractEventLoop, XdsStack] = {}
+empty_in_child(_stacks)
+empty_in_child(_xds_stacks)
 
 
 def stack_of_running_loop() -> LoopStack:
@@ -228,16 +231,12 @@ def make_file_transports(clock: Clock) -> TransportFactory:
 
 def xds_clients_by_loop() -> dict[asyncio.AbstractEventLoop, XdsClients]:
     """The xDS clients of every loop in this process. Each may be used on its own loop only."""
-    mine = os.getpid()
-    stacks = list(_xds_stacks.items())  # A copy: other threads may add to it.
-    return {loop: stack.clients for loop, stack in stacks if stack.process_id == mine}
+    return {loop: stack.clients for loop, stack in dict(_xds_stacks).items()}
 
 
 def stacks_by_loop() -> dict[asyncio.AbstractEventLoop, LoopStack]:
     """The stacks of every loop in this process. Each may be used on its own loop only."""
-    mine = os.getpid()
-    stacks = list(_stacks.items())  # A copy: other threads may add to it.
-    return {loop: stack for loop, stack in stacks if stack.channels.process_id == mine}
+    return dict(_stacks)  # A copy: other threads may add to it.
 
 
 class _Observation:

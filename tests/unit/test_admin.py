@@ -12,6 +12,7 @@ import pytest
 import proxyless
 from proxyless.assembly import (
     stack_of_running_loop,
+    stacks_by_loop,
     xds_clients_by_loop,
     xds_stack_of_running_loop,
 )
@@ -91,9 +92,15 @@ async def test_xds_clients_are_listed_by_their_loop() -> None:
     assert xds_clients_by_loop()[asyncio.get_running_loop()] is stack.clients
 
 
-async def test_the_child_of_a_fork_lists_no_clients_of_its_parent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_child_of_a_fork_lists_no_clients_of_its_parent() -> None:
     xds_stack_of_running_loop()
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert xds_clients_by_loop() == {}
+
+    def count_in_child() -> int:
+        child = os.fork()
+        if not child:
+            os._exit(len(xds_clients_by_loop()) + len(stacks_by_loop()))
+        return os.waitpid(child, 0)[1]
+
+    assert count_in_child() == 0
+    assert xds_clients_by_loop()
+    assert stacks_by_loop()

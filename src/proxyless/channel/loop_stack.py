@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from proxyless.base import NULL_TRACE, Trace
@@ -21,11 +20,9 @@ if TYPE_CHECKING:
 class LoopChannels:
     """The channels of one event loop, for the services that show them. Used on that loop."""
 
-    __slots__ = ("__weakref__", "_channels", "observer", "process_id")
+    __slots__ = ("__weakref__", "_channels", "observer")
 
     def __init__(self) -> None:
-        # In the child of a fork, the loop of its parent does not run.
-        self.process_id: Final = os.getpid()
         # `Channel` is in a higher layer, so it has no type here.
         self._channels: WeakSet[Any] = WeakSet()
         # Called with each channel that is created; None while nothing observes them.

@@ -22,6 +22,7 @@ from proxyless.runtime.direct_writes import (
     is_closed_by_peer,
     write_directly,
 )
+from proxyless.runtime.forks import release_in_child
 from proxyless.wire.errors import RemoteProtocolError
 from proxyless.wire.limits import COST_PER_TURN_MAX
 from proxyless.wire.turns import Turns
@@ -37,12 +38,18 @@ LINGER_S: Final = 5.0
 
 
 class ReadBuffer:
-    """Read buffer that all connections of one loop share."""
+    """Read buffer that all connections of one loop share, and those of them that have a socket."""
 
-    __slots__ = ("view",)
+    __slots__ = ("__weakref__", "connected", "view")
 
     def __init__(self) -> None:
         self.view = memoryview(bytearray(READ_BUFFER_BYTES))
+        self.connected: set[Pump] = set()
+        release_in_child(self)
+
+    def list_descriptors(self) -> list[int]:
+        found = [each.find_descriptor() for each in self.connected]
+        return [each for each in found if each != NO_DESCRIPTOR]
 
 
 def turns_of(clock: Clock) -> Turns:
@@ -55,6 +62,7 @@ class Pump(asyncio.BufferedProtocol):
 
     # Thousands of connections have no `__dict__` each, which the garbage collector would visit.
     __slots__ = (
+        "_buffer",
         "_descriptor",
         "_had_other_calls",
         "_is_buffering",
@@ -87,6 +95,7 @@ class Pump(asyncio.BufferedProtocol):
     ) -> None:
         # Fixed at construction.
         self._loop = loop
+        self._buffer = buffer
         self._view = buffer.view
         self._turns = turns
         # Called whenever bytes are received, until the connection is lost.
@@ -179,6 +188,7 @@ class Pump(asyncio.BufferedProtocol):
         self._socket = cast("asyncio.Transport", transport)
         self._socket.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._descriptor = direct_descriptor(transport)
+        self._buffer.connected.add(self)
         self._flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -226,6 +236,7 @@ class Pump(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._socket = None
+        self._buffer.connected.discard(self)
         if self._linger is not None:
             self._linger.cancel()
         self._on_lost(lost_by(exc))
@@ -237,6 +248,17 @@ class Pump(asyncio.BufferedProtocol):
         on_closed, self.on_closed = self.on_closed, None
         if on_closed is not None:
             on_closed()
+
+    # Called in the child of a fork
+
+    def find_descriptor(self) -> int:
+        """The descriptor of the socket; NO_DESCRIPTOR if it is closed, closing or simulated."""
+        transport = self._socket
+        # uvloop returns the number of a socket that is closed, too.
+        if transport is None or transport.is_closing() or self._loop.is_closed():
+            return NO_DESCRIPTOR
+        socket = transport.get_extra_info("socket")
+        return NO_DESCRIPTOR if socket is None else int(socket.fileno())
 
     # Ends
 

@@ -80,8 +80,6 @@ class XdsStack:
         options = XdsClientOptions.from_environment(os.environ)
         self._transports = transports
         self.clients = XdsClients(transports, tools, options)
-        # Owner of the stack: the copy in the child of a fork must not be used.
-        self.process_id = os.getpid()
         self._clock = stack.clock
         # Imported while the control plane is asked, so that its answer does not wait for them.
         imports = ActionsJob([partial(policies.find, name) for name in POLICIES_OF_EVERY_CONFIG])

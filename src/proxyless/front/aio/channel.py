@@ -24,6 +24,7 @@ from proxyless.front.aio.multi_callables import (
 )
 from proxyless.front.channel_api import ChannelApi, Explain, MultiCallables
 from proxyless.front.conversions import to_grpc_state
+from proxyless.runtime.forks import call_after_fork_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -100,6 +101,8 @@ class AioChannel(
         self.explainer = explain
         self._core: Channel | None = None
         self._is_closed = False
+        # The core of the process that this one was forked from.
+        self._inherited: Channel | None = None
         # Intercepted calls, which may not have started an RPC yet.
         self._intercepted: WeakSet[Any] = WeakSet()
         self.encoding = encoding
@@ -278,6 +281,27 @@ class AioChannel(
             raise grpc.aio.UsageError("Channel is closed.")
         if self._core is not None:
             raise RuntimeError(_OTHER_LOOP)
+        if self._inherited is not None and self.loop is loop:
+            # The child of a fork goes on with the loop of its parent, and so with its timers.
+            self._inherited.close()
         self.loop = loop
         self._core = self._open_core()
+        _bound.add(self)
         return self._core
+
+    def leave_to_parent(self) -> None:
+        """Called in the child of a fork: a new core is created when the channel is next used."""
+        self._inherited, self._core = self._core, None
+
+
+# Channels that have a core.
+_bound: Final[WeakSet[AioChannel]] = WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for channel in list(_bound):
+        channel.leave_to_parent()
+    _bound.clear()
+
+
+call_after_fork_in_child(_after_fork_in_child)
