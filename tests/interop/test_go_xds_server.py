@@ -36,7 +36,7 @@ from tests.worlds.transports import PATIENCE_S
 from tests.worlds.xds_messages import any_of, proto
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from pathlib import Path
 
     from proxyless.protos import Proto
@@ -125,6 +125,13 @@ def client_mesh(server: GoServer, cluster: Proto) -> list[Proto]:
     ]
 
 
+async def call_until_failure(call: Callable[..., Awaitable[bytes]]) -> None:
+    """Call until an RPC fails: the server closes its connections after it says NOT_SERVING."""
+    async with asyncio.timeout(PATIENCE_S):
+        while await call(b"", timeout=PATIENCE_S) == b"go":
+            pass
+
+
 async def test_rpcs_are_served_while_the_listener_exists(binary: Path) -> None:
     async with (
         ControlPlane(Snapshot.of([], partial=True)) as plane,
@@ -140,11 +147,8 @@ async def test_rpcs_are_served_while_the_listener_exists(binary: Path) -> None:
             assert await where(b"", timeout=PATIENCE_S) == b"go"
             plane.set_snapshot(plane.snapshot.without(LISTENER, server.resource_name))
             assert await server.line() == "NOT_SERVING"
-            # The server closes its connections after that line.
             with pytest.raises(grpc.RpcError) as caught:
-                async with asyncio.timeout(PATIENCE_S):
-                    while await where(b"", timeout=PATIENCE_S) == b"go":
-                        pass
+                await call_until_failure(where)
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
             plane.set_snapshot(plane.snapshot.with_(server_listener(server)))
             assert await server.line() == "SERVING"
