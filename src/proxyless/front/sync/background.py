@@ -70,7 +70,11 @@ class Background:
         # Set when the thread has ended, or `stop` has found a running call.
         self._is_stop_decided = Event()
         self._thread = Thread(target=self._run, name="proxyless", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # The system has no more threads. uvloop would keep descriptors.
+            self._loop.close()
+            raise
         self._thread_id = self._thread.ident
 
     def _run(self) -> None:
@@ -313,8 +317,11 @@ class CallbackThread:
             if self._is_running:
                 return
             self._is_running = True
-        with suppress(RuntimeError):  # At exit no thread can be started.
+        try:
             Thread(target=self._run, name="proxyless-callbacks", daemon=True).start()
+        except RuntimeError:
+            # At exit, or the system has no more threads: the next callback tries again.
+            self._is_running = False
 
     def _run(self) -> None:
         while True:

@@ -251,3 +251,27 @@ def test_a_callback_that_raises_is_logged(caplog: pytest.LogCaptureFixture) -> N
     callbacks.post(is_done.set)
     assert is_done.wait(PATIENCE_S)
     assert "broken callback" in caplog.text
+
+
+def refuse_to_start(_thread: Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_callbacks_run_after_no_thread_could_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    callbacks, seen = CallbackThread(), SimpleQueue[int]()
+    with monkeypatch.context() as patch:
+        patch.setattr(Thread, "start", refuse_to_start)
+        callbacks.post(lambda: seen.put(1))
+    callbacks.post(lambda: seen.put(2))
+    assert [seen.get(timeout=20), seen.get(timeout=20)] == [1, 2]
+
+
+def test_loop_is_closed_when_its_thread_cannot_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.new_event_loop()
+    monkeypatch.setattr("proxyless.front.sync.background._new_loop", lambda: loop)
+    monkeypatch.setattr(Thread, "start", refuse_to_start)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        Background()
+    assert loop.is_closed()
