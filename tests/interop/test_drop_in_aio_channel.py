@@ -182,6 +182,30 @@ async def test_close_waits_for_calls_during_the_grace_period(both: Both) -> None
     assert slow == ("CancelledError",)
 
 
+async def test_channel_has_the_state_of_its_connections_while_calls_drain(both: Both) -> None:
+    async def scenario(stage: Stage) -> object:
+        channel = stage.channel
+        call = stage.guide.Chat()
+        await call.write(stage.note("a"))
+        await call.read()
+        closing = asyncio.create_task(channel.close(grace=PATIENCE_S))
+        await asyncio.sleep(0)
+        states = [channel.get_state(), channel.get_state(try_to_connect=True)]
+        outcomes = [
+            await outcome_of(channel.channel_ready()),
+            await outcome_of(channel.wait_for_state_change(READY)),
+        ]
+        await call.done_writing()
+        end = await outcome_of(call.read())
+        await closing
+        return states, outcomes, end, channel.get_state()
+
+    states, outcomes, end, after = await both(scenario)
+    assert states == [READY, READY]
+    assert outcomes == [("returned", None), ("UsageError", "Channel is closed.")]
+    assert (end, after) == (("returned", grpc.aio.EOF), SHUTDOWN)
+
+
 @pytest.mark.rerun("sleeps for milliseconds until grpcio's server or client has acted")
 async def test_closing_waits_no_longer_than_for_the_last_call(both: Both) -> None:
     async def scenario(stage: Stage) -> object:

@@ -101,6 +101,24 @@ async def test_write_raises_the_status_when_rpc_fails_at_once(both: Both, kind: 
     assert await both(scenario) == (UNAVAILABLE, OVER, ("returned", None))
 
 
+@pytest.mark.parametrize("turns", range(4))
+@pytest.mark.parametrize("kind", WRITERS)
+async def test_first_write_raises_the_status_when_another_channel_has_failed(
+    both: Both, kind: str, turns: int
+) -> None:
+    """A fresh channel fails in the turn after the stub returns: its subchannel has failed."""
+
+    async def scenario(stage: Stage) -> object:
+        await lose_server(stage)
+        call = getattr(stage.guide_on(stage.open()), METHODS[kind])()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        first = await outcome_of(write(stage, kind, call))
+        return first[:2], await outcome_of(write(stage, kind, call))
+
+    assert await both(scenario) == (UNAVAILABLE, OVER)
+
+
 @pytest.mark.parametrize("kind", WRITERS)
 async def test_write_raises_the_status_when_the_deadline_has_passed(both: Both, kind: str) -> None:
     async def scenario(stage: Stage) -> object:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import grpc.aio
@@ -207,20 +207,19 @@ class _RequestWriter:
             raise asyncio.InvalidStateError(ALREADY_FINISHED)
         if outcome.call.is_half_closed:
             raise asyncio.InvalidStateError(HALF_CLOSED)
-        received_end = outcome.received_end
-        if outcome.call.is_ended or received_end is not None:
-            await self._refuse()
+        if outcome.call.is_ended or outcome.received_end is not None:
+            await self._raise_if_failed()
+            raise asyncio.InvalidStateError(ALREADY_FINISHED)
         await self._send(request)
+        await self._raise_if_failed()
+
+    async def _raise_if_failed(self) -> None:
+        """Raise the error of an RPC that has failed, when its end is delivered."""
+        outcome = self._outcome
+        if outcome.received_end is None and outcome.call.is_ended:
+            await outcome.wait_end()
         if outcome.received_end is not None:
             outcome.raise_if_failed()
-
-    async def _refuse(self) -> NoReturn:
-        """Raise for a write to an RPC whose end is not delivered yet."""
-        outcome = self._outcome
-        if outcome.received_end is None:
-            await outcome.wait_end()
-        outcome.raise_if_failed()
-        raise asyncio.InvalidStateError(ALREADY_FINISHED)
 
     async def _send(self, request: object) -> None:
         outcome = self._outcome

@@ -133,9 +133,10 @@ class AioChannel(
     # Connectivity
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
-        if self._is_closed:
+        # As in grpcio, a channel whose calls drain has the state of its connections.
+        core = self._core if self._is_closed else self.core()
+        if core is None or self.loop.is_closed():
             return grpc.ChannelConnectivity.SHUTDOWN
-        core = self.core()
         state = core.state
         if try_to_connect:
             core.request_connection()

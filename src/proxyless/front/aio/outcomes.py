@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 # A global, because in Python 3.11 `StatusCode.OK` calls a function, and every RPC reads it.
 _OK: Final = StatusCode.OK
 
-# Turns of the loop until the end of an RPC that failed at once is delivered: the minimum in grpcio.
-# A task that the application starts for its writes gets the error in `write`.
+# Turns of the loop until the end of an RPC without response headers is delivered: the minimum in
+# grpcio. A task that the application starts for its writes gets the error in `write`.
 TURNS_TO_FAIL: Final = 4
 
 
@@ -96,7 +96,7 @@ class Outcome:
         self.wake()
 
     def on_end(self, end: StreamEnd) -> None:
-        if self.is_starting:
+        if self.is_starting or (self.head is None and _is_failure(end)):
             self._defer_end(end, TURNS_TO_FAIL)
             return
         self.end = end
@@ -116,6 +116,7 @@ class Outcome:
             self.loop.call_soon(self._defer_end, end, turns - 1)
         elif self.end is None:  # Not cancelled meanwhile.
             self.is_starting = False
+            self.head = self.head or EMPTY_METADATA
             # Not that of a subclass, which was called before.
             Outcome.on_end(self, end)
 
@@ -207,6 +208,11 @@ class Outcome:
             raise asyncio.CancelledError
         error = to_aio_error(end, self.head or EMPTY_METADATA)
         raise attach_rpc(error, self.call, call_here)
+
+
+def _is_failure(end: StreamEnd) -> bool:
+    """The end is neither the server's answer nor an effect of the application's `cancel`."""
+    return not end.is_from_trailers and end.status is not CANCELLED
 
 
 class UnaryOutcome(Outcome):

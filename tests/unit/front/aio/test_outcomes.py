@@ -64,12 +64,16 @@ class FakeCall:
                 self.end(self.undelivered_end)
 
 
-def start(deserializer: Deserializer = None) -> tuple[StreamOutcome, FakeCall, list[str]]:
+def start(
+    deserializer: Deserializer = None, *, has_head: bool = True
+) -> tuple[StreamOutcome, FakeCall, list[str]]:
     """An outcome, its call, and the calls of its callbacks."""
     outcome = StreamOutcome(asyncio.get_running_loop(), deserializer)
     call = FakeCall(outcome)
     outcome.call = cast("Call", call)
     outcome.is_starting = False
+    if has_head:
+        outcome.on_head(())
     called: list[str] = []
     outcome.call_when_done(lambda: called.append("done"))
     outcome.stop_sending = lambda: called.append("stop")
@@ -95,6 +99,14 @@ async def test_a_unary_call_has_no_dictionary_entries() -> None:
     outcome.on_end(END_FROM_TRAILERS)
     assert await outcome == b"1"
     assert vars(outcome) == {}
+
+
+async def test_failure_without_headers_is_delivered_in_a_later_turn() -> None:
+    outcome, call, called = start(has_head=False)
+    call.end(LOST)
+    assert (outcome.end, called) == (None, [])
+    assert await outcome.wait_end() == LOST
+    assert called == ["stop", "done"]
 
 
 async def test_an_end_from_trailers_is_delivered_when_everything_is_read() -> None:
@@ -258,7 +270,7 @@ async def test_a_response_precedes_the_end_that_release_delivers(
 
 
 async def test_a_waiter_that_timed_out_is_removed() -> None:
-    outcome, call, _ = start()
+    outcome, call, _ = start(has_head=False)
     for wait in (outcome.wait_head, outcome.wait_connected, outcome.wait_end):
         tasks = [asyncio.ensure_future(wait()) for _ in range(3)]
         await turn()
