@@ -1,13 +1,13 @@
-"""Context variables in the plugins of call credentials, on our channels and on grpcio's.
+"""Context variables in request iterators, callbacks and plugins, on our channels and on grpcio's.
 
-A plugin runs in a thread of its own. Tracers and request-scoped settings reach it as context
-variables: those of the context in which the credentials were made, as with grpcio, and over them
-those of the call.
+A plugin of call credentials runs in a thread of its own. Tracers and request-scoped settings reach
+it as context variables: those of the context in which the credentials were made, as with grpcio,
+and over them those of the call.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar, copy_context
-from threading import Thread
+from threading import Event, Thread
 
 import grpc
 import pytest
@@ -179,3 +179,45 @@ def test_plugins_of_many_threads_run_in_the_context_of_their_call(
 
     seen = both_sync.ours(scenario, credentials=server_credentials)
     assert seen == [("none", f"span {number}") for number in range(8)]
+
+
+def test_request_iterator_and_callbacks_run_in_the_context_of_the_call(
+    both_sync: BothSync,
+) -> None:
+    def scenario(stage: SyncStage) -> object:
+        seen: dict[str, str] = {}
+        ended, ready = Event(), Event()
+        guide = stage.guide_on(stage.channel)
+
+        def requests() -> Iterator[Untyped]:
+            seen["iterator"] = SPAN.get()
+            yield from stage.points(1)
+            # The callbacks are added before the RPC can end.
+            assert added.wait(PATIENCE_S)
+
+        def on_done(_call: Untyped) -> None:
+            seen["done callback"] = SPAN.get()
+            ended.set()
+
+        def on_state(state: grpc.ChannelConnectivity) -> None:
+            seen["state callback"] = SPAN.get()
+            if state is grpc.ChannelConnectivity.READY:
+                ready.set()
+
+        added = Event()
+
+        def run() -> None:
+            stage.channel.subscribe(on_state)
+            call = guide.MeasureWay.future(requests(), timeout=PATIENCE_S)
+            call.add_callback(lambda: seen.update(callback=SPAN.get()))
+            call.add_done_callback(on_done)
+            added.set()
+            call.result()
+
+        in_new_context(run, SPAN="called")
+        assert ended.wait(PATIENCE_S)
+        assert ready.wait(PATIENCE_S)
+        return seen
+
+    names = ("iterator", "done callback", "state callback", "callback")
+    assert both_sync(scenario) == dict.fromkeys(names, "called")

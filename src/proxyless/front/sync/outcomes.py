@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from threading import TIMEOUT_MAX, Lock
 from typing import TYPE_CHECKING, Any, Final
@@ -257,11 +258,11 @@ class Outcome:
         return True
 
     def call_when_done(self, callback: Callable[[], None]) -> bool:
-        """Call back in another thread when the RPC has ended. False if it has ended."""
+        """Call back in another thread, in this context, when the RPC has ended. False if it has."""
         with self._end_lock:
             if self.end is not None or self._callbacks is None:
                 return False
-            self._callbacks.append(callback)
+            self._callbacks.append(partial(copy_context().run, callback))
             return True
 
     def time_remaining_s(self) -> float | None:

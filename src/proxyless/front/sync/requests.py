@@ -7,6 +7,7 @@ while the call is not writable: a slow server slows the iterator down.
 from __future__ import annotations
 
 import logging
+from contextvars import copy_context
 from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING, Final
@@ -46,7 +47,10 @@ class RequestFeeder:
         self._waiters = Waiters()
 
     def start(self) -> None:
-        Thread(target=self._run, name="proxyless-requests", daemon=True).start()
+        # As in grpcio, the iterator runs with the context variables of the call.
+        Thread(
+            target=copy_context().run, args=(self._run,), name="proxyless-requests", daemon=True
+        ).start()
 
     # In the thread
 

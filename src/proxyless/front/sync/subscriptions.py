@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from typing import TYPE_CHECKING
 
 import grpc
@@ -64,6 +65,8 @@ class Subscription:
 
     def __init__(self, callback: StateCallback) -> None:
         self.callback = callback
+        # As in grpcio, the callback runs with the context variables of `subscribe`.
+        self._context = copy_context()
         self.is_active = True
         # Changed in the thread for state callbacks.
         self._last_notified: State | None = None
@@ -74,4 +77,4 @@ class Subscription:
     def _notify(self, state: State) -> None:
         if self.is_active and state is not self._last_notified:
             self._last_notified = state
-            self.callback(to_grpc_state(state))
+            self._context.run(self.callback, to_grpc_state(state))
