@@ -25,6 +25,7 @@ RESERVED_KEYS = frozenset(
     {
         "te",
         "content-type",
+        "content-length",
         "connection",
         "keep-alive",
         "proxy-connection",
@@ -35,6 +36,7 @@ RESERVED_KEYS = frozenset(
         "grpc-encoding",
         "grpc-accept-encoding",
         "grpc-message-type",
+        "grpc-previous-rpc-attempts",
         "grpc-status",
         "grpc-message",
     }

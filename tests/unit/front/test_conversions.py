@@ -92,3 +92,8 @@ def test_a_serializer_that_raises_is_an_error() -> None:
 
     text = "request serializer raised KeyError: 'request'"
     assert serialize(bug, "request") == Status(StatusCode.INTERNAL, text)
+
+
+@pytest.mark.parametrize("key", ["content-length", "grpc-previous-rpc-attempts"])
+def test_metadata_that_grpcio_leaves_out_is_left_out(key: str) -> None:
+    assert to_metadata([("a", "1"), (key, "3")]) == (("a", "1"),)
