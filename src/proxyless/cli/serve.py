@@ -113,7 +113,11 @@ def run(parsed: argparse.Namespace) -> int:
             asyncio.run(serving.serve(parsed))
     except ValidationError as error:
         context = ", ".join(map(str, parsed.paths))
-        return _fail(parsed, describe_errors(error.errors, context))
+        if len(parsed.paths) == 1 and parsed.paths[0].is_dir():
+            return _fail(parsed, describe_errors(error.errors, context))
+        # The place of an error begins with the file, unless it is about all paths.
+        lines = [f"{place or context}: {text}" for place, text in error.errors.items()]
+        return _fail(parsed, lines)
     except OSError as error:
         return _fail(parsed, [str(error)])
     return 0

@@ -32,6 +32,16 @@ def test_bad_file_is_reported_with_its_place(
     assert captured.err == text
 
 
+def test_bad_file_is_named_once_when_it_is_the_argument(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(f"{GOOD}nam: b\n")
+    assert main(["serve", str(file), "--once-check"]) == 1
+    text = f"proxyless serve: {file}[0].nam: line 4, column 1: there is no such field\n"
+    assert capsys.readouterr().err == text
+
+
 def test_each_bad_file_is_reported_on_its_own_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
