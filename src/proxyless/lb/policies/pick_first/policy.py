@@ -240,9 +240,8 @@ class PickFirstPolicy:
 
     def _start_pass(self) -> None:
         assert self._selected is None, "a pass selects a candidate, and ends with that"
-        in_progress: Collection[Candidate] = ()
-        if self._pass is not None:
-            in_progress = {self._candidates[index] for index in self._pass.in_progress}
+        indices = () if self._pass is None else self._pass.in_progress
+        in_progress = {self._candidates[index] for index in indices}
         self._stop_pass()
         self._replace_candidates()
         candidates = self._candidates
@@ -251,8 +250,7 @@ class PickFirstPolicy:
             [candidate.state for candidate in candidates] + [State.IDLE] * not_created,
             [candidate.index for candidate in candidates if candidate in in_progress],
         )
-        actions = new_pass.begin()
-        self._pass = new_pass
+        actions, self._pass = new_pass.begin(), new_pass
         # If all are still in backoff, there is nothing to report or to request.
         if not (new_pass.is_over and self._phase is Phase.TRANSIENT_FAILURE):
             self._perform(actions)
@@ -373,9 +371,8 @@ class PickFirstPolicy:
             self._on_selected_state(candidate.state)
         elif candidate is self._replacement:
             self._on_replacement_state(candidate)
-        elif self._pass is not None and self._is_current(candidate):
-            actions = self._pass.on_state(candidate.index, candidate.state)
-            if actions:
+        elif self._pass is not None and self._is_current(candidate):  # noqa: SIM102 - has effects
+            if actions := self._pass.on_state(candidate.index, candidate.state):
                 self._perform(actions)
 
     def _record_metrics(self, candidate: Candidate, before: State) -> None:
