@@ -73,8 +73,8 @@ def _collect_if_due(thresholds: tuple[int, int, int]) -> None:
     """
     if gc.get_count()[2] > thresholds[2]:
         gc.set_threshold(1, *thresholds[1:])
-        # Python decides when containers are created.
-        _ = [[], [], []]
+        # Python decides when containers are allocated. Sets are; lists may come from a free list.
+        _ = [set(), set(), set()]
     gc.set_threshold(*thresholds)
 
 
