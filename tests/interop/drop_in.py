@@ -303,6 +303,37 @@ async def finish(kind: str, call: Untyped) -> tuple[Untyped, ...]:
     return await outcome_of(collect(call) if kind.endswith("_stream") else call)
 
 
+# Interceptors of every kind
+
+# The body of an interceptor: continuation, details and request.
+Act = Callable[[Untyped, Untyped, Untyped], Awaitable[Untyped]]
+
+INTERCEPTORS: Final = {
+    "unary_unary": grpc.aio.UnaryUnaryClientInterceptor,
+    "unary_stream": grpc.aio.UnaryStreamClientInterceptor,
+    "stream_unary": grpc.aio.StreamUnaryClientInterceptor,
+    "stream_stream": grpc.aio.StreamStreamClientInterceptor,
+}
+
+
+def interceptors(act: Act, kinds: Iterable[str] = KINDS) -> list[Untyped]:
+    """One for each kind of call, and each does the same."""
+
+    async def method(
+        _self: object, proceed: Untyped, details: Untyped, request: Untyped
+    ) -> Untyped:
+        return await act(proceed, details, request)
+
+    return [
+        type("Interceptor", (INTERCEPTORS[kind],), {f"intercept_{kind}": method})()
+        for kind in kinds
+    ]
+
+
+async def hand_on(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
+    return await proceed(details, request)
+
+
 Scenario = Callable[[Stage], Awaitable[Untyped]]
 
 

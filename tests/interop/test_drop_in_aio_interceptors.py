@@ -1,7 +1,7 @@
 """grpc.aio's client interceptors on our channel and on grpcio's."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable
 from typing import Final
 
 import grpc
@@ -20,6 +20,8 @@ from tests.interop.drop_in import (
     collect,
     describe,
     finish,
+    hand_on,
+    interceptors,
     on_proxyless,
     outcome_of,
     plain,
@@ -28,34 +30,7 @@ from tests.interop.drop_in import (
 )
 from tests.worlds.transports import PATIENCE_S
 
-# The body of an interceptor: continuation, details and request.
-Act = Callable[[Untyped, Untyped, Untyped], Awaitable[Untyped]]
-
-CLASSES: Final = {
-    "unary_unary": grpc.aio.UnaryUnaryClientInterceptor,
-    "unary_stream": grpc.aio.UnaryStreamClientInterceptor,
-    "stream_unary": grpc.aio.StreamUnaryClientInterceptor,
-    "stream_stream": grpc.aio.StreamStreamClientInterceptor,
-}
 STREAMING: Final = ("unary_stream", "stream_stream")
-
-
-def interceptors(act: Act, kinds: Iterable[str] = KINDS) -> list[Untyped]:
-    """One for each kind of call, and each does the same."""
-
-    async def method(
-        _self: object, proceed: Untyped, details: Untyped, request: Untyped
-    ) -> Untyped:
-        return await act(proceed, details, request)
-
-    return [
-        type("Interceptor", (CLASSES[kind],), {f"intercept_{kind}": method})() for kind in kinds
-    ]
-
-
-async def hand_on(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
-    return await proceed(details, request)
-
 
 # Call details
 

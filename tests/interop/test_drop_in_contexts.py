@@ -5,6 +5,7 @@ it as context variables: those of the context in which the credentials were made
 and over them those of the call.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar, copy_context
 from threading import Event, Thread
@@ -14,7 +15,17 @@ import pytest
 
 from tests.certificates import CertificateAuthority
 from tests.generated_protos import Protos
-from tests.interop.drop_in import Both, Stage, Untyped, on_proxyless
+from tests.interop.drop_in import (
+    KINDS,
+    Both,
+    Stage,
+    Untyped,
+    finish,
+    hand_on,
+    interceptors,
+    on_proxyless,
+    start,
+)
 from tests.interop.drop_in_sync import BothSync, SyncStage
 from tests.worlds.transports import PATIENCE_S
 
@@ -123,6 +134,44 @@ async def test_plugin_does_not_change_the_context_of_the_call(
 
     seen = await on_proxyless(protos, scenario, credentials=server_credentials)
     assert seen == ([("none", "called")], [("none", "called")], "none")
+
+
+@pytest.mark.parametrize("is_intercepted", [False, True], ids=["plain", "intercepted"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_done_callback_runs_in_the_context_of_the_call(
+    both: Both, kind: str, is_intercepted: bool
+) -> None:
+    async def scenario(stage: Stage) -> object:
+        used = interceptors(hand_on) if is_intercepted else []
+        channel = stage.open(interceptors=used)
+        # Makes the connection, in another context.
+        await stage.greeter_on(channel).SayHello(stage.hello())
+        seen: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def begin() -> Untyped:
+            call = start(stage, kind, channel)
+            call.add_done_callback(lambda _: seen.set_result(SPAN.get()))
+            return call
+
+        await finish(kind, in_new_context(begin, SPAN="called"))
+        return await seen
+
+    assert await both(scenario) == "called"
+
+
+async def test_done_callback_runs_in_the_context_in_which_it_was_added(protos: Protos) -> None:
+    """With grpcio it runs in that of the code which started the call."""
+
+    async def scenario(stage: Stage) -> object:
+        seen: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        call = in_new_context(lambda: stage.greeter.SayHello(stage.hello()), SPAN="called")
+        in_new_context(
+            lambda: call.add_done_callback(lambda _: seen.set_result(SPAN.get())), SPAN="added"
+        )
+        await call
+        return await seen
+
+    assert await on_proxyless(protos, scenario) == "added"
 
 
 # Blocking

@@ -16,6 +16,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextvars import copy_context
 from typing import Any, ClassVar, Final, NamedTuple
 
 import grpc
@@ -185,7 +186,8 @@ class InterceptedCall:
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
         if not self._task.done():
-            self._callbacks.append(callback)
+            context = copy_context()
+            self._callbacks.append(lambda call: context.run(callback, call))
             return
         call = self._call
         if call is None or call.done():

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -183,8 +185,10 @@ class Outcome:
         return True
 
     def call_when_done(self, callback: Callable[[], None]) -> None:
+        """Call back when the RPC has ended, with the context variables of this call."""
         if self.end is None:
-            self._done_callbacks += (callback,)
+            # Not in the context of the connection, which is that of the first RPC on it.
+            self._done_callbacks += (partial(copy_context().run, callback),)
         else:
             self._run(callback)
 
