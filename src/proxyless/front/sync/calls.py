@@ -7,7 +7,7 @@ is freed at once, and its RPC is cancelled, as with grpcio.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, cast
 
 import grpc
 from grpc import _channel as grpcio
@@ -53,6 +53,9 @@ class CallState(NamedTuple):
 
 class _CallApi(grpc.RpcError, grpc.Call, grpc.Future):
     """The interface of a call, implemented with a few methods of its subclass."""
+
+    # Name of grpcio's class in texts, which users search for, as they do for the format of these.
+    _name_in_texts: ClassVar = "_MultiThreadedRendezvous"
 
     def _wait_end(self, timeout_s: float | None = None) -> StreamEnd:
         """The end of the RPC. Blocks; raises FutureTimeoutError."""
@@ -129,10 +132,9 @@ class _CallApi(grpc.RpcError, grpc.Call, grpc.Future):
         )
 
     def __repr__(self) -> str:
-        name = type(self).__name__
+        name = self._name_in_texts
         if self.is_active():
             return f"<{name} object>"
-        # The format of grpcio, which users search for.
         end = self._wait_end()
         code = to_grpc_code(end.status.code)
         lines = [f"<{name} of RPC that terminated with:", f"\tstatus = {code}"]
@@ -188,6 +190,8 @@ class FinishedCall(_CallApi):
 
 class InactiveRpcError(FinishedCall, _INACTIVE_RPC_ERROR):
     """Raised by a blocking call whose RPC fails."""
+
+    _name_in_texts = "_InactiveRpcError"
 
 
 class _RunningCall(_CallApi, _RENDEZVOUS):

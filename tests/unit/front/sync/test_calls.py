@@ -30,7 +30,7 @@ def test_an_error_is_an_rpc_error_a_call_and_a_future() -> None:
 
 def test_the_text_of_an_error_has_code_details_and_debug_string() -> None:
     assert str(InactiveRpcError(FAILED)) == (
-        "<InactiveRpcError of RPC that terminated with:\n"
+        "<_InactiveRpcError of RPC that terminated with:\n"
         "\tstatus = StatusCode.ABORTED\n"
         '\tdetails = "not today"\n'
         '\tdebug_error_string = "ABORTED: not today"\n'
@@ -46,8 +46,8 @@ def test_the_text_of_a_successful_call_has_no_debug_string() -> None:
     ]
 
 
-def test_the_text_of_a_running_call_is_its_type(world: OutcomeWorld) -> None:
-    assert str(FutureCall(world.unary())) == "<FutureCall object>"
+def test_the_text_of_a_running_call_is_the_name_of_grpcios_class(world: OutcomeWorld) -> None:
+    assert str(FutureCall(world.unary())) == "<_MultiThreadedRendezvous object>"
 
 
 def test_call_with_one_response_is_not_iterable(world: OutcomeWorld) -> None:
