@@ -7,6 +7,8 @@ PY     := $(BIN)/python
 STAMP  := $(VENV)/.installed
 CODE   := $(foreach dir,src tests tools bench examples,$(if $(wildcard $(dir)/*.py $(dir)/*/*.py),$(dir)))
 JOBS   ?= 2
+# Many tests wait for processes and timers, so one more than the cores.
+WORKERS ?= 3
 ARGS   ?=
 SEEDS  ?= 20
 
@@ -31,7 +33,7 @@ ifeq ($(wildcard src/proxyless/protos/descriptors.pb),)
 endif
 
 test: $(STAMP)  ## Run every test that needs no other toolchain
-	@$(PY) -m pytest -q -n $(JOBS) --dist loadfile $(ARGS)
+	@$(PY) -m pytest -q -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: format lint types layers tidy  ## Format, lint, types, layers, tidiness; changes nothing
 format: $(STAMP)
