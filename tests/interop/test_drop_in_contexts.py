@@ -6,6 +6,8 @@ and over them those of the call.
 """
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar, copy_context
 from threading import Event, Thread
@@ -27,7 +29,7 @@ from tests.interop.drop_in import (
     start,
 )
 from tests.interop.drop_in_sync import BothSync, SyncStage
-from tests.worlds.transports import PATIENCE_S
+from tests.worlds.transports import PATIENCE_S, until
 
 NAME = [("grpc.ssl_target_name_override", "api.test")]
 TENANT: ContextVar[str] = ContextVar("TENANT", default="none")
@@ -172,6 +174,37 @@ async def test_done_callback_runs_in_the_context_in_which_it_was_added(protos: P
         return await seen
 
     assert await on_proxyless(protos, scenario) == "added"
+
+
+class RequestState:
+    """Object that an application has for each of its requests."""
+
+
+STATE: ContextVar[RequestState | None] = ContextVar("STATE", default=None)
+
+
+@pytest.mark.parametrize("has_tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("timeout_s", [None, 100 * PATIENCE_S], ids=["no-timeout", "timeout"])
+async def test_context_of_a_request_is_freed_while_its_connection_stays_open(
+    both: Both, server_credentials: Untyped, roots: Untyped, has_tls: bool, timeout_s: float | None
+) -> None:
+    async def scenario(stage: Stage) -> object:
+        channel = stage.open_secure(roots, options=NAME) if has_tls else stage.open()
+        greeter = stage.greeter_on(channel)
+        states: list[weakref.ref[RequestState]] = []
+
+        async def handle_request() -> None:
+            state = RequestState()
+            states.append(weakref.ref(state))
+            STATE.set(state)
+            # The first RPC makes the connection.
+            await greeter.SayHello(stage.hello(), timeout=timeout_s)
+
+        await asyncio.create_task(handle_request())
+        await until(lambda: gc.collect() >= 0 and states[0]() is None, "the end of the context")
+        return str(channel.get_state())
+
+    await both(scenario, credentials=server_credentials if has_tls else None)
 
 
 # Blocking

@@ -7,6 +7,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from contextvars import Context
 from types import FunctionType
 from typing import Final, Protocol
 
@@ -99,8 +100,11 @@ class _LoopTimer:
     ) -> None:
         self._callback: Callable[[], None] | None = callback
         # A loop's heap does not keep the order of equal times; its ready queue does.
+        # In a context of its own: that of an application's request would stay alive with the timer.
         self._handle: asyncio.Handle | None = (
-            loop.call_later(delay_s, self._fire) if delay_s > 0 else loop.call_soon(self._fire)
+            loop.call_later(delay_s, self._fire, context=Context())
+            if delay_s > 0
+            else loop.call_soon(self._fire, context=Context())
         )
 
     @property

@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import Context
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -167,9 +168,9 @@ class AsyncioNetwork:
         loop = asyncio.get_running_loop()
         if isinstance(address, UnixAddress) or "%" in address.host or not _has_selector(loop):
             return None
-        protocol = protocol_factory()
-        host, port = address.host, address.port
-        return SocketTransport.start_connect(loop, host, port, protocol, on_failed).abort
+        arguments = (loop, address.host, address.port, protocol_factory(), on_failed)
+        # The context of a request that needs a connection would stay alive with the connection.
+        return Context().run(SocketTransport.start_connect, *arguments).abort
 
     async def start_tls(
         self,
