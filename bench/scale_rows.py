@@ -5,6 +5,7 @@ targets are in `scale_targets`.
 """
 
 import asyncio
+import random
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -209,7 +210,8 @@ async def _failover(world: World, client: str, **load: float) -> Measured:
         await process.do("open")
         await process.do("rpc")
         await process.do("start_load", **load)
-        await asyncio.sleep(AROUND_S)
+        # At any moment: an RPC every 5 ms, from the same start, would always meet the kill.
+        await asyncio.sleep(AROUND_S + random.uniform(0, 1 / STEADY_RATE_PER_S))
         killed_s = first.kill()
         second.kill()
         answered = await process.do("wait_for", backend=low.address)
