@@ -69,7 +69,7 @@ bench: $(STAMP)  ## Measure RPCs against grpcio
 bench-xds: $(STAMP)  ## Measure RPCs through a control plane against grpcio
 	@$(PY) bench/rpc.py --target xds --targets $(ARGS)
 
-bench-all: $(STAMP)  ## Measure every row of the targets with all peers, 40 minutes and more; ARGS="--rows P1,P9"
+bench-all: $(STAMP)  ## Measure every row of the targets with all peers, an hour; ARGS="--rows P1,P9"
 	@$(PY) -m bench.all $(ARGS)
 
 bench-scale: $(STAMP)  ## Measure large and changing meshes against grpcio

@@ -10,5 +10,6 @@ From the top of the tree down:
 - `wrr_locality`: the localities of one priority, by weight.
 - `pick_labels`: picker that records the locality of a pick, for metrics (A78).
 
-Exports nothing: the registry imports a policy when a config first names it (ADR 0003, ADR 0015).
+Exports nothing: the registry imports a policy when a config first names it (ADR 0003, ADR 0015),
+and those of every config while the control plane is asked for the first one (`xds.stack`).
 """
