@@ -286,7 +286,7 @@ class EndpointList(Generic[C]):
             self.connect_soon(child)
         if sticky_state(before, state) is not state:
             return
-        if state is State.CONNECTING is before:
+        if before is state is State.CONNECTING:
             # The first report of each child: it has been CONNECTING since it was created.
             return
         child.state, child.picker = state, picker
