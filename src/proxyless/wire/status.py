@@ -74,7 +74,8 @@ def end_of_reset(code: int) -> StreamEnd:
 
 def status_of_trailers(code_text: bytes, message: bytes) -> Status:
     """The status of these values of `grpc-status` and `grpc-message`."""
-    if code_text == b"0" and not message:
+    if code_text == b"0":
+        # As in grpcio: a message of a successful RPC is ignored.
         return OK
     details = decode_grpc_message(message)
     code = _CODES.get(code_text)
