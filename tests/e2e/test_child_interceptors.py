@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar
 from typing import Any
 
 import grpc
@@ -24,6 +25,7 @@ from tests.worlds.transports import PATIENCE_S
 ADS = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
 UNARY = "/shop.Cart/Add"
 Untyped = Any
+REQUEST: ContextVar[str] = ContextVar("REQUEST", default="none")
 
 
 class RecordingInterceptor(grpc.aio.StreamStreamClientInterceptor):  # type: ignore[misc]
@@ -32,6 +34,7 @@ class RecordingInterceptor(grpc.aio.StreamStreamClientInterceptor):  # type: ign
     def __init__(self) -> None:
         self.methods: list[str] = []
         self.requests = 0
+        self.contexts: list[str] = []
 
     async def intercept_stream_stream(
         self,
@@ -40,6 +43,7 @@ class RecordingInterceptor(grpc.aio.StreamStreamClientInterceptor):  # type: ign
         request_iterator: Untyped,
     ) -> Untyped:
         method = client_call_details.method
+        self.contexts.append(REQUEST.get())
         self.methods.append(method if isinstance(method, str) else method.decode())
 
         async def count() -> Untyped:
@@ -87,6 +91,21 @@ async def test_interceptors_get_the_streams_to_the_control_plane_and_no_other_rp
     assert interceptor.methods == [ADS]
     # At least a subscription and an ACK of each of three types.
     assert interceptor.requests >= 6
+
+
+async def test_interceptors_do_not_run_in_the_context_of_the_first_rpc() -> None:
+    interceptor = RecordingInterceptor()
+    registries = proxyless.Registries().extended(child_interceptors=[interceptor])
+    REQUEST.set("first")
+    async with (
+        backends("one") as (one,),
+        ControlPlane(mesh(one)) as plane,
+        proxyless.aio.insecure_channel(
+            "xds:///api", bootstrap=plane.bootstrap(), registries=registries
+        ) as channel,
+    ):
+        assert await channel.unary_unary(UNARY)(b"", timeout=PATIENCE_S) == b"one"
+    assert interceptor.contexts == ["none"]
 
 
 @pytest.mark.spec("A110-05")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -85,7 +86,9 @@ class InterceptedStream:
     # Called by the xDS client's stream
 
     def start(self) -> None:
-        self._call = self._method(self._take_requests(), wait_for_ready=True)
+        # In a context of its own: that of the RPC that needs the stream first is not the stream's.
+        requests = self._take_requests()
+        self._call = Context().run(self._method, requests, wait_for_ready=True)
         self._task = create_owned_task(self._loop, self._run())
 
     def send_message(self, message: bytes) -> None:
