@@ -4,7 +4,8 @@ The build takes the descriptors from xds-protos and grpcio-channelz, and compile
 (tools/hatch_build.py). A private pool avoids conflicts with an application's copies of the same
 files (docs/adr/0011-private-descriptors.md).
 
-merging  parser of large messages in steps
+merging    parser of large messages in steps
+redaction  removal of secrets from resources
 """
 
 from __future__ import annotations

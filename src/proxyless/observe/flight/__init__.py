@@ -2,7 +2,6 @@
 
 recorder   FlightRecorder: rings of events and RPCs, and the resources
 resources  changes of resources, within a limit of bytes
-redaction  removal of secrets from resources
 recording  the format of the file: writing and reading
 storm      detection of many failures in a short time
 files      writing the file: on request, on a signal, on a failure storm

@@ -7,9 +7,9 @@ The first line is the header, the last one the end; each line between them is an
     {"end": true, "entries": 1, "left_out": 0}
 
 Numbers are those of the process and increase; times are seconds since the epoch. Resources are
-entries with the event `resource` and the message in base64 without secrets (`redaction`). All
-characters that are not printable are escaped. A recording is read with limits, because it may come
-from anywhere.
+entries with the event `resource` and the message in base64 without secrets
+(`protos.redaction`). All characters that are not printable are escaped. A recording is read with
+limits, because it may come from anywhere.
 """
 
 from __future__ import annotations

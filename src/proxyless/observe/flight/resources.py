@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from proxyless.base.frozen import frozen
 from proxyless.observe.flight.recording import RESOURCE_EVENT, Entry
-from proxyless.observe.flight.redaction import redact
+from proxyless.protos.redaction import redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -17,7 +17,7 @@ resource_timers timers of resources that were requested and have not come
 retried_stream  stream that is retried with backoff
 cache           state of a watched resource, decoded-resource cache (pure)
 collection      members of a watched collection (pure)
-lrs_codec, codec messages of LRS and ADS on the wire; the only modules with protobuf
+lrs_codec, codec messages of LRS and ADS on the wire
 transport       interface of a transport; transports of one client
 notifications   notifications of watchers, and their queue
 slices          long work in bounded parts, one per turn

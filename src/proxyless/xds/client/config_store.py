@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from proxyless.base import one_line
+from proxyless.protos.redaction import without_secrets
 from proxyless.xds.client.config_file import (
     ClientIdentity,
     SavedResource,
@@ -34,13 +35,14 @@ LOGGER: Final = logging.getLogger("proxyless.xds.client.last_good")
 FILE_BYTES_MAX: Final = 32 * 2**20
 # Files in a directory, one for each server, node and target. The oldest are removed.
 FILES_MAX: Final = 256
+# Other clients' files of this age are not in use, whatever their maximum age is.
+UNUSED_AGE_MAX_S: Final = 30 * 86_400.0
 # Temporary files of this age were left behind by a process that has ended.
 TEMPORARY_AGE_MAX_S: Final = 3_600.0
 
 SUFFIX: Final = ".xds"
 TEMPORARY: Final = ".tmp"
-# A key in PEM. Identities of clusters come from certificate providers, but a resource may have one
-# in a field that is ignored.
+# A key in PEM, in the config of an extension that only the application knows.
 _SECRET: Final = b"PRIVATE KEY-----"
 
 
@@ -123,6 +125,7 @@ class ConfigStore:
         self._files = files or OsFiles()
         self._path = Path(config.directory, identity.file_name)
         self.wall_time_s = wall_time_s
+        self.max_age_s = config.max_age_s
         # Texts that were logged.
         self._logged: set[str] = set()
         self._is_pruned = False
@@ -155,7 +158,7 @@ class ConfigStore:
 
     def write(self, resources: Mapping[ResourceKey, SavedResource]) -> bool:
         """Replace the file, and remove old ones of other clients. False: try again later."""
-        content = encode_config(self._identity, self._without_secrets(resources))
+        content = encode_config(self._identity, self._remove_secrets(resources))
         if len(content) > FILE_BYTES_MAX:
             self._warn(f"would have more than {FILE_BYTES_MAX} bytes: it is not written")
             return True
@@ -170,10 +173,14 @@ class ConfigStore:
                 self._prune()
         return True
 
-    def _without_secrets(
+    def _remove_secrets(
         self, resources: Mapping[ResourceKey, SavedResource]
     ) -> dict[ResourceKey, SavedResource]:
-        kept = {key: each for key, each in resources.items() if _SECRET not in each.serialized}
+        kept: dict[ResourceKey, SavedResource] = {}
+        for key, saved in resources.items():
+            serialized = without_secrets(key[0], saved.serialized)
+            if _SECRET not in serialized:
+                kept[key] = SavedResource(saved.version, serialized, saved.saved_s)
         if len(kept) < len(resources):
             self._warn("does not hold the resources that have a private key")
         return kept
@@ -184,7 +191,8 @@ class ConfigStore:
         now = self.wall_time_s()
         caches = sorted((each for each in times if each.suffix == SUFFIX), key=times.__getitem__)
         too_many = caches[: max(len(caches) + 1 - FILES_MAX, 0)]
-        too_old = [each for each in caches if times[each] < now - self._config.max_age_s]
+        max_age_s = max(self._config.max_age_s, UNUSED_AGE_MAX_S)
+        too_old = [each for each in caches if times[each] < now - max_age_s]
         temporary = [each for each in times if each.suffix == TEMPORARY and SUFFIX in each.name]
         left_behind = [each for each in temporary if times[each] < now - TEMPORARY_AGE_MAX_S]
         for path in {*too_many, *too_old, *left_behind}:

@@ -40,12 +40,15 @@ SETTLE_S: Final = 0.05
 SAVE_INTERVAL_S: Final = 5.0
 # One that could not be written is tried again after this time: the disk may have space then.
 RETRY_INTERVAL_S: Final = 60.0
-# An unchanged config is saved again after this time, so that it does not become too old.
+# An unchanged config is saved again after this time, or half of its maximum age.
 REFRESH_INTERVAL_S: Final = 3_600.0
 
 
 class Store(Protocol):
     """Storage of one client's resources. `read` and `write` block and do not raise."""
+
+    # Older resources are not read.
+    max_age_s: float
 
     def read(self) -> dict[ResourceKey, SavedResource]: ...
     def write(self, resources: Mapping[ResourceKey, SavedResource]) -> bool:
@@ -265,7 +268,7 @@ class LastGood:
             self._end_use()
         contents = {key: entry.collection or entry.serialized for key, entry in in_use.items()}
         if contents == self._last_saved and not self._is_refresh_due():
-            self._save_in(REFRESH_INTERVAL_S)
+            self._save_in(self._refresh_interval_s())
             return
         now_s = self._store.wall_time_s()
         unwatched = {key: each for key, each in self._saved.items() if key not in in_use}
@@ -290,12 +293,15 @@ class LastGood:
         }
         return self._store.write({**unwatched, **saved})
 
+    def _refresh_interval_s(self) -> float:
+        return max(min(REFRESH_INTERVAL_S, self._store.max_age_s / 2), SAVE_INTERVAL_S)
+
     def _is_refresh_due(self) -> bool:
         assert self._last_saved_at_s is not None, "only after a save"
         # The age counts from the last time at which a server answered.
         if not any(is_ok for _, is_ok in self._owner.reachable_servers()):
             return False
-        return self._clock.now_s() - self._last_saved_at_s >= REFRESH_INTERVAL_S
+        return self._clock.now_s() - self._last_saved_at_s >= self._refresh_interval_s()
 
     def _on_written(self, is_written: bool) -> None:
         self._is_writing = False

@@ -10,10 +10,19 @@ from typing import Any
 
 import pytest
 
+from proxyless.controlplane import CLUSTER, eds_cluster
+from proxyless.controlplane.builders import pack
+from proxyless.protos import message_class
 from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, ConfigCacheConfig, Node, ServerConfig
 from proxyless.xds.client import config_store
 from proxyless.xds.client.config_file import ClientIdentity, SavedResource
-from proxyless.xds.client.config_store import FILES_MAX, TEMPORARY_AGE_MAX_S, ConfigStore, OsFiles
+from proxyless.xds.client.config_store import (
+    FILES_MAX,
+    TEMPORARY_AGE_MAX_S,
+    UNUSED_AGE_MAX_S,
+    ConfigStore,
+    OsFiles,
+)
 
 NOW_S = 1_800_000_000.0
 BOOTSTRAP = Bootstrap(servers=(ServerConfig("a:1", ChannelCreds("insecure")),), node=Node("me"))
@@ -127,6 +136,29 @@ def test_resource_with_a_private_key_is_not_written(
     assert "private key" in caplog.text
 
 
+@pytest.mark.spec("CACHE-05")
+def test_secrets_in_fields_that_no_client_uses_are_not_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    message = eds_cluster("web")
+    tls = message_class("envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext")()
+    certificate = tls.common_tls_context.tls_certificates.add()
+    certificate.password.inline_string = "hunter2"
+    certificate.private_key.inline_bytes = b"\x30\x82DER"
+    pack(tls, message.transport_socket.typed_config)
+    key = (CLUSTER, "web")
+    store = make_store(tmp_path)
+    for version in ("1", "2"):
+        saved = SavedResource(version, message.SerializeToString(), NOW_S)
+        store.write({key: saved})
+        found = store.read()[key]
+        assert found.version == version
+        assert b"hunter2" not in found.serialized
+        assert b"DER" not in found.serialized
+        assert type(message).FromString(found.serialized).name == "web"
+    assert not caplog.records
+
+
 class FailingFiles(OsFiles):
     """A file system without space, that fails in the middle of a file."""
 
@@ -219,7 +251,16 @@ def test_old_and_surplus_files_are_removed(tmp_path: Path) -> None:
     old, mine = tmp_path / "old.xds", tmp_path / IDENTITY.file_name
     left, fresh = tmp_path / ".a.xds.1-2.tmp", tmp_path / ".b.xds.1-2.tmp"
     notes = tmp_path / "notes.txt"
-    for path, age_s in ((old, 3_601), (left, TEMPORARY_AGE_MAX_S + 1), (fresh, 1), (notes, 1e6)):
+    # Its client may have a greater maximum age.
+    others = tmp_path / "others.xds"
+    ages_s = {
+        old: UNUSED_AGE_MAX_S + 1,
+        others: UNUSED_AGE_MAX_S - 1,
+        left: TEMPORARY_AGE_MAX_S + 1,
+        fresh: 1,
+        notes: 1e8,
+    }
+    for path, age_s in ages_s.items():
         path.write_bytes(b"")
         os.utime(path, (NOW_S - age_s, NOW_S - age_s))
     for number in range(FILES_MAX + 10):

@@ -42,6 +42,7 @@ class MemoryStore:
         self.writes: list[dict[str, str]] = []
         self.has_space = True
         self.now_s = SAVED_S
+        self.max_age_s = 86_400.0
 
     def __str__(self) -> str:
         return "config cache 'memory'"
@@ -527,6 +528,19 @@ def test_unchanged_config_is_saved_again_only_while_the_server_answers() -> None
     world.fail()
     world.clock.advance(REFRESH_INTERVAL_S * 5)
     assert len(world.store.writes) == count
+    world.close()
+
+
+def test_unchanged_config_is_saved_again_before_it_is_too_old() -> None:
+    store = MemoryStore()
+    store.max_age_s = 600.0
+    world = CachedWorld(store, is_up=True)
+    world.watch(world.listeners, "x")
+    world.server().respond(world.listeners, text("x"))
+    world.clock.advance(FIRST_SAVE_S)
+    for count in (1, 2, 3):
+        assert len(store.writes) == count
+        world.clock.advance(store.max_age_s / 2 + SAVE_INTERVAL_S)
     world.close()
 
 
