@@ -163,8 +163,9 @@ class HealthWatch:
 
     def start(self, request: HealthRequest | None) -> None:
         """Watch this. The listener is called after the first change."""
-        self._acquire_checker(request)
-        self._last_delivered = self.latest
+        if request is not None:
+            self._acquire_checker(request)
+            self._last_delivered = self.latest
 
     def change(self, request: HealthRequest | None) -> None:
         """Watch this instead, and call the listener if the health differs."""

@@ -49,17 +49,17 @@ class RetainedChild(ForwardingHelper):
         self._is_listed = True
         # Pending while the child is deactivated.
         self._retention_timer = IDLE_TIMER
-        # The last attributes of a subchannel, without and with the holder. Endpoints share them.
+        # The last attributes of a subchannel, as they came and with a holder. Endpoints share them.
         self._last_attributes = (EMPTY_ATTRIBUTES, EMPTY_ATTRIBUTES.with_(HOLDER, self))
         self.trace("created")
 
     def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
-        # A retained child below this one has set it already.
-        if attributes.get(HOLDER) is None:
-            if attributes is not self._last_attributes[0]:
-                self._last_attributes = (attributes, attributes.with_(HOLDER, self))
-            attributes = self._last_attributes[1]
-        return super().create_subchannel(address, attributes)
+        if attributes is not self._last_attributes[0]:
+            # A retained child below this one has set it already.
+            has_holder = attributes.get(HOLDER) is not None
+            held = attributes if has_holder else attributes.with_(HOLDER, self)
+            self._last_attributes = (attributes, held)
+        return self._parent.create_subchannel(address, self._last_attributes[1])
 
     def update_policy(
         self, whole: Update, endpoints: Endpoints, config: PolicyConfig

@@ -260,7 +260,8 @@ class SocketTransport(asyncio.Transport):
             high = _WRITE_BUFFER_BYTES if low is None else 4 * low
         self._high_bytes = high
         self._low_bytes = high // 4 if low is None else low
-        self._pause_writing_if_full()
+        if self._unsent:
+            self._pause_writing_if_full()
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
         return self._low_bytes, self._high_bytes

@@ -67,6 +67,7 @@ class EndpointChild:
 
     __slots__ = (
         "_list",
+        "context",
         "endpoint",
         "is_closed",
         "key",
@@ -81,6 +82,8 @@ class EndpointChild:
 
     def __init__(self, endpoints: "EndpointList[Any]", endpoint: Endpoint) -> None:
         self._list = endpoints
+        # Copied: each access through the list would be a call.
+        self.context: Final[Context] = endpoints.helper.context
         self.set_endpoint(endpoint)
         self.policy: Policy | None = None
         self.times_listed = 0
@@ -95,10 +98,6 @@ class EndpointChild:
 
     def create_policy(self) -> Policy:
         return PickFirstPolicy(self)
-
-    @property
-    def context(self) -> Context:
-        return self._list.helper.context
 
     def create_subchannel(self, address: Address, attributes: Attributes) -> Subchannel:
         return self._list.helper.create_subchannel(address, attributes)
