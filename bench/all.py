@@ -117,7 +117,7 @@ def run_row(row: RowRun, arguments: argparse.Namespace) -> RowResult:
         title=row.title,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         environment=describe_environment(),
-        rounds=row.count_rounds(rounds),
+        rounds=row.count_rounds(rounds, is_quick=arguments.quick),
         commands=tuple(f"python {shlex.join(argv)}" for argv in commands),
     )
     for step, argv in zip(row.steps, commands, strict=True):

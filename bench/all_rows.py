@@ -1,7 +1,7 @@
 """Rows of `bench/all.py`: for each, the programs that measure it. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from bench.conversion import (
@@ -21,13 +21,15 @@ class Step:
     """One program: a module of this package, its arguments, and the reader of its JSON.
 
     `quick` are the arguments of a short test run, which follow the others; `short` those of a run
-    whose figures are reliable, but which may not find what is rare.
+    whose figures are reliable, but which may not find what is rare. A program that counts rare
+    events has more rounds than others, by `rounds_factor`.
     """
 
     module: str
     arguments: tuple[str, ...]
     convert: Convert
     has_rounds: bool = True
+    rounds_factor: int = 1
     quick: tuple[str, ...] = ("--quick",)
     short: tuple[str, ...] = ()
 
@@ -46,10 +48,16 @@ class Step:
         elif is_short:
             found += self.short
         if self.has_rounds:
-            found += ["--rounds", str(rounds)]
+            found += ["--rounds", str(self.count_rounds(rounds, is_quick=is_quick))]
         if seconds is not None and self.module == "rpc":
             found += ["--seconds", f"{seconds:g}"]
         return tuple(found)
+
+    def count_rounds(self, wanted: int, *, is_quick: bool = False) -> int:
+        """Programs like the soak run once, however many rounds the others have."""
+        if not self.has_rounds:
+            return 1
+        return wanted if is_quick else wanted * self.rounds_factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +68,8 @@ class RowRun:
     title: str
     steps: tuple[Step, ...]
 
-    def count_rounds(self, wanted: int) -> int:
-        """Programs like the soak run once, however many rounds the others have."""
-        return wanted if any(step.has_rounds for step in self.steps) else 1
+    def count_rounds(self, wanted: int, *, is_quick: bool = False) -> int:
+        return max(step.count_rounds(wanted, is_quick=is_quick) for step in self.steps)
 
 
 def _rpc(workloads: Sequence[str], *options: str) -> Step:
@@ -138,7 +145,11 @@ ROWS: Final = (
         ),
     ),
     RowRun("P13", "cold start: process start to the end of the first RPC", (_scale("P13"),)),
-    RowRun("P14", "failover: the backends of the first priority are killed", (_scale("P14"),)),
+    RowRun(
+        "P14",
+        "failover: the backends of the first priority are killed",
+        (replace(_scale("P14"), rounds_factor=3),),
+    ),
     RowRun("P15", "torn config: the new cluster comes 500 ms late", (_scale("P15"),)),
     RowRun("P16", "an idle channel with many connections", (_scale("P16"),)),
     RowRun(

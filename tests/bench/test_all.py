@@ -87,6 +87,8 @@ def test_rows_of_the_file_are_kept_and_not_measured_again(
 def test_row_of_programs_that_run_once_has_one_round() -> None:
     counted = {row.number: row.count_rounds(5) for row in ROWS}
     assert {number for number, rounds in counted.items() if rounds == 1} == {"P17", "churn"}
+    # It counts rare events.
+    assert counted["P14"] == 15
 
 
 def test_program_without_results_is_a_failure_of_its_row() -> None:
