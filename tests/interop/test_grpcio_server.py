@@ -449,7 +449,9 @@ async def test_calls_over_the_servers_limit_wait_for_their_turn(
     transport = await connect(client, backend)
     messages = [b"%d" % number for number in range(200)]
     calls = [UnaryCall(transport, encode("Wait"), message) for message in messages]
-    await until(lambda: backend.seen.started == 10, "ten calls at the server")
+    # Handlers have threads of their own: the last one may have started and not be waiting yet.
+    await until(lambda: backend.seen.running_max == 10, "ten waiting handlers at the server")
+    assert backend.seen.started == 10
     assert transport.calls == 200
     backend.open_gate()
     for call, message in zip(calls, messages, strict=True):
