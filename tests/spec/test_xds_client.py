@@ -768,6 +768,22 @@ def test_next_server_is_used_only_when_a_resource_is_missing() -> None:
     world.close()
 
 
+@pytest.mark.spec("A71-01", "A71-04")
+def test_next_server_is_used_when_the_first_one_was_silent_before_it_failed() -> None:
+    world = two_servers()
+    a, b = world.server("a"), world.server("b")
+    watcher = world.watch(world.listeners, "x")
+    # The timer of a server that has sent nothing does not say that the resource does not exist.
+    world.clock.advance(15)
+    assert watcher.take_codes() == ["NOT_FOUND"]
+    a.fail()
+    world.settle()
+    assert names_of(b.take_requests()) == [["x"]]
+    b.respond(world.listeners, text("x"))
+    assert watcher.take_codes() == ["v1"]
+    world.close()
+
+
 @pytest.mark.spec("A71-01")
 def test_no_fallback_for_a_missing_resource_when_the_server_is_reachable() -> None:
     world = two_servers()

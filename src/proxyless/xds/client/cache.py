@@ -98,12 +98,15 @@ class Entry:
     def is_answered(self) -> bool:
         """Whether there is a resource, or it does not exist: "cached" in the words of A71."""
         is_received = self.has_resource and self.saved_s is None
-        return is_received or self.status is ResourceStatus.DOES_NOT_EXIST
+        # The timer of a silent stream says nothing about the resource.
+        is_absent = self.status is ResourceStatus.DOES_NOT_EXIST
+        return is_received or (is_absent and not isinstance(self._data_error, NoAnswer))
 
     @property
     def is_settled(self) -> bool:
-        """Whether the control plane has answered, or had the time for it."""
-        return self.status is not ResourceStatus.REQUESTED
+        """Whether a server has answered, with or without this resource."""
+        is_silence = isinstance(self._data_error, NoAnswer)
+        return self.status is not ResourceStatus.REQUESTED and not is_silence
 
     def initial_notifications(self) -> list[Notification]:
         if self._value is _NOTHING:

@@ -475,6 +475,25 @@ def test_config_is_saved_when_a_resource_does_not_exist() -> None:
     world.close()
 
 
+@pytest.mark.spec("CACHE-01")
+def test_config_is_not_saved_while_a_server_is_silent_about_a_new_resource() -> None:
+    world = CachedWorld(MemoryStore(), is_up=True)
+    world.watch(world.listeners, "x")
+    world.server().respond(world.listeners, text("x"), version="1")
+    world.clock.advance(SAVE_INTERVAL_S)
+    # The next config needs a resource, which the server does not send before it restarts.
+    world.server().respond(world.listeners, text("x", "new"), version="2")
+    watcher = world.watch(world.routes, "r")
+    world.server().ads.end()
+    world.clock.advance(60.0)
+    assert watcher.take_codes() == ["NOT_FOUND"]
+    assert world.store.writes == [{"x": "1"}]
+    world.server().respond(world.routes, text("r"), version="3")
+    world.clock.advance(FIRST_SAVE_S)
+    assert world.store.writes == [{"x": "1"}, {"x": "2", "r": "3"}]
+    world.close()
+
+
 def test_changes_are_coalesced() -> None:
     world = CachedWorld(MemoryStore(), is_up=True)
     world.watch(world.listeners, "x")
