@@ -19,7 +19,11 @@ _ANY: Final = "google.protobuf.Any"
 _HEADER_VALUE: Final = "envoy.config.core.v3.HeaderValue"
 _DATA_SOURCE: Final = "envoy.config.core.v3.DataSource"
 _HEADER_MATCHER: Final = "envoy.config.route.v3.HeaderMatcher"
-_ENDPOINTS: Final = "envoy.config.endpoint.v3.ClusterLoadAssignment"
+# Endpoints, and members of collections of them, which are saved in one message of another type.
+_WITHOUT_SECRETS: Final = (
+    "envoy.config.endpoint.v3.ClusterLoadAssignment",
+    "envoy.config.endpoint.v3.LbEndpoint",
+)
 # The type remains.
 _EMPTIED: Final = frozenset(
     {
@@ -31,7 +35,8 @@ _EMPTIED_IN_RECORDINGS: Final = frozenset(
     {*_EMPTIED, "envoy.config.core.v3.Metadata", "google.protobuf.Struct"}
 )
 REDACTED: Final = "redacted"
-DEPTH_MAX: Final = 64
+# 16 levels of LB policies are 80 deep.
+DEPTH_MAX: Final = 128
 
 
 def without_secrets(type_url: str, serialized: bytes) -> bytes:
@@ -39,7 +44,7 @@ def without_secrets(type_url: str, serialized: bytes) -> bytes:
 
     One that is of an unknown type, or cannot be parsed, is not changed.
     """
-    if type_url.endswith(_ENDPOINTS):
+    if type_url.endswith(_WITHOUT_SECRETS):
         # They may be many, and have no field for a secret.
         return serialized
     return _redacted(type_url, serialized, 0, is_recorded=False)

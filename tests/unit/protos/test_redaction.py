@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from proxyless.controlplane import eds_cluster, listener, route, route_config
+from proxyless.controlplane import eds_cluster, lb_endpoint, listener, route, route_config
 from proxyless.controlplane.builders import http_filter, pack
 from proxyless.protos import message_class
 from proxyless.protos.redaction import DEPTH_MAX, redact, without_secrets
+from proxyless.xds.client.codec import encode_members
+from proxyless.xds.parsing.lb_policy import LEVELS_MAX
 
 SECRET = "6f1c-secret"  # noqa: S105, RUF100 - not a real one
 
@@ -130,6 +132,31 @@ def test_config_of_an_extension_of_the_application_is_saved() -> None:
     own.typed_config.type_url = "type.googleapis.com/acme.Filter"
     own.typed_config.value = b"\x00\xff"
     message = listener("api", [route(cluster="web")], filters=[own])
+    assert saved(message) == message
+
+
+@pytest.mark.spec("CACHE-01")
+def test_collection_of_endpoints_is_saved_with_its_members() -> None:
+    # It has the name of its members' type, and is a message of another one.
+    endpoint = lb_endpoint("10.0.0.1:80").SerializeToString()
+    collection = encode_members(
+        [("xdstp://m/envoy.config.endpoint.v3.LbEndpoint/w/1", "1", endpoint)]
+    )
+    type_url = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint"
+    assert without_secrets(type_url, collection) == collection
+
+
+@pytest.mark.spec("CACHE-01")
+def test_policies_of_all_levels_are_saved() -> None:
+    child = message_class("envoy.config.cluster.v3.LoadBalancingPolicy")()
+    for _ in range(LEVELS_MAX):
+        wrapper = message_class(
+            "envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality"
+        )(endpoint_picking_policy=child)
+        child = type(child)()
+        pack(wrapper, child.policies.add().typed_extension_config.typed_config)
+    message = eds_cluster("web")
+    message.load_balancing_policy.CopyFrom(child)
     assert saved(message) == message
 
 
