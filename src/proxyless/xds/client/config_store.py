@@ -150,10 +150,12 @@ class ConfigStore:
             self._warn(f"{error}: it is not used")
             return {}
         max_age_s = self._config.max_age_s
-        oldest_s = self.wall_time_s() - max_age_s
-        fresh = {key: each for key, each in saved.items() if each.saved_s >= oldest_s}
-        if saved and not fresh:
-            self._warn(f"is older than {max_age_s:g} s: it is not used")
+        now_s = self.wall_time_s()
+        # A clock that was wrong may have dated it in the future, where it would never be too old.
+        fresh = {key: each for key, each in saved.items() if abs(now_s - each.saved_s) <= max_age_s}
+        if len(fresh) < len(saved):
+            what = f"{len(saved) - len(fresh)} of its {len(saved)} resources are not used"
+            self._warn(f"is older than {max_age_s:g} s, or from the future: {what}")
         return fresh
 
     def write(self, resources: Mapping[ResourceKey, SavedResource]) -> bool:

@@ -103,13 +103,27 @@ def test_only_regular_files_are_read(
 
 
 @pytest.mark.spec("CACHE-04")
-@pytest.mark.parametrize(("age_s", "expected"), [(3_599.0, SAVED), (3_601.0, {})])
-def test_file_is_ignored_when_it_is_too_old(
+@pytest.mark.parametrize(
+    ("age_s", "expected"), [(3_599.0, SAVED), (3_601.0, {}), (-3_599.0, SAVED), (-3_601.0, {})]
+)
+def test_file_is_ignored_when_it_is_too_old_or_from_the_future(
     tmp_path: Path, age_s: float, expected: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_store(tmp_path).write(SAVED)
     assert make_store(tmp_path, now_s=NOW_S + age_s).read() == expected
     assert ("is older than 3600 s" in caplog.text) is not bool(expected)
+
+
+@pytest.mark.spec("CACHE-04")
+def test_resources_that_are_too_old_are_not_used_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that the control plane rejects becomes no younger with the others."""
+    rejected = {("t", "old"): SavedResource("1", b"resource", NOW_S - 3_601.0)}
+    make_store(tmp_path).write({**SAVED, **rejected})
+    assert make_store(tmp_path).read() == SAVED
+    text = "is older than 3600 s, or from the future: 1 of its 2 resources are not used"
+    assert text in caplog.text
 
 
 def test_too_large_file_is_neither_written_nor_read(
