@@ -153,9 +153,13 @@ def _explain_target(view: ChannelView, xds: XdsView) -> Explanation:
 def _explain_server(server: ServerView) -> Explanation:
     name = name_server(server.uri)
     if not server.status.is_ok:
-        text = server.status.details
+        # A failure, which may be that of an earlier connection.
+        text = server.status.details + (", is connected now" if server.is_stream_ready else "")
+    elif server.has_answered:
+        text = f"{name}: answers"
     else:
-        text = f"{name}: {'answers' if server.is_stream_ready else 'is being connected'}"
+        state = "is connected" if server.is_stream_ready else "is being connected"
+        text = f"{name}: {state}"
     if server.retry_in_s is not None:
         text += f", next attempt in {format_seconds(server.retry_in_s)}"
     facts = {"uri": server.uri, "is_reachable": server.status.is_ok}

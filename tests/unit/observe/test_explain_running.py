@@ -346,6 +346,29 @@ def test_unreachable_control_plane_is_shown_while_rpcs_succeed(mesh: Mesh) -> No
     mesh.run(story)
 
 
+def test_server_that_is_connected_and_silent_is_not_said_to_answer(mesh: Mesh) -> None:
+    async def story() -> None:
+        await mesh.until_connected()
+        mesh.control.delay(300.0)
+        mesh.control.break_streams()
+        await pause(10.0)
+        (server,) = mesh.channel.explain(UNARY).find("server")
+        assert server.text.endswith(": is connected")
+        await mesh.control.stop()
+        await pause(30.0)
+        await mesh.control.start()
+        await pause(40.0)
+        (server,) = mesh.channel.explain(UNARY).find("server")
+        assert re.search(r": has not answered for over 1 min: .*, is connected now$", server.text)
+        mesh.control.delay(0.0)
+        mesh.control.break_streams()
+        await pause(40.0)
+        (server,) = mesh.channel.explain(UNARY).find("server")
+        assert server.text.endswith(": answers")
+
+    mesh.run(story)
+
+
 def test_explain_has_no_side_effects(mesh: Mesh) -> None:
     """The rotation of picks, counters and connections do not change."""
 

@@ -157,8 +157,9 @@ class ServerView:
     uri: str
     # OK unless the server is unreachable.
     status: Status
-    # Whether the stream has a connection.
+    # Whether the stream has a connection, and whether the server has sent a response on it.
     is_stream_ready: bool
+    has_answered: bool
     # Time until the next stream or attempt to connect; None if it is unknown.
     retry_in_s: float | None
     # Remaining time of the resource timers, by type URL and name.

@@ -130,7 +130,14 @@ class Connection:
     def view(self) -> ServerView:
         stream, left_s = self._stream, self._timers.left_s()
         retry_in_s = stream.retry_in_s(self._tools.clock.now_s())
-        return ServerView(self.server.uri, self.status, stream.is_ready, retry_in_s, left_s)
+        return ServerView(
+            self.server.uri,
+            self.status,
+            stream.is_ready,
+            stream.has_answered,
+            retry_in_s,
+            left_s,
+        )
 
     # Called by the client
 
