@@ -1,7 +1,8 @@
 """Removal of secrets from resources, before they are saved or recorded.
 
-Inline data (keys, passwords), credentials, values of headers to add and fields that this version
-does not know are removed: a client uses none of them. A recording, which other people read, has
+Inline data (keys, passwords), credentials, values of headers to add, access logs, tracing, health
+checks, network filters and fields that this version does not know are removed: a client uses none
+of them. A recording, which other people read, has
 neither metadata of filters nor messages of unknown types, and a header matcher becomes one that no
 value matches: recorded RPCs have no metadata.
 """
@@ -24,10 +25,17 @@ _WITHOUT_SECRETS: Final = (
     "envoy.config.endpoint.v3.ClusterLoadAssignment",
     "envoy.config.endpoint.v3.LbEndpoint",
 )
-# The type remains.
+_GOOGLE_GRPC: Final = "envoy.config.core.v3.GrpcService.GoogleGrpc"
+# Credentials, and what only proxies and servers use, with extensions of unknown types.
 _EMPTIED: Final = frozenset(
     {
+        "envoy.config.accesslog.v3.AccessLog",
+        "envoy.config.cluster.v3.Filter",
         "envoy.config.core.v3.GrpcService.GoogleGrpc.CallCredentials",
+        "envoy.config.core.v3.HealthCheck",
+        "envoy.config.listener.v3.Filter",
+        "envoy.config.listener.v3.ListenerFilter",
+        "envoy.config.trace.v3.Tracing.Http",
         "envoy.extensions.transport_sockets.tls.v3.PrivateKeyProvider",
     }
 )
@@ -68,6 +76,8 @@ def _redacted(type_url: str, serialized: bytes, depth: int, *, is_recorded: bool
 
 def _redact(message: Proto, depth: int, *, is_recorded: bool) -> None:
     name = message.DESCRIPTOR.full_name
+    if name == _GOOGLE_GRPC:
+        message.ClearField("call_credentials_plugin")
     if depth > DEPTH_MAX or name in (_EMPTIED_IN_RECORDINGS if is_recorded else _EMPTIED):
         message.Clear()
     elif name == _ANY:

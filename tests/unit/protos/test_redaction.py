@@ -118,6 +118,31 @@ def test_credentials_and_values_of_added_headers_are_removed_from_saved_resource
 
 
 @pytest.mark.spec("CACHE-05")
+def test_extensions_that_a_client_does_not_use_are_removed_from_saved_resources() -> None:
+    def fill(extension: Any) -> None:  # noqa: ANN401 - messages
+        extension.type_url = "type.googleapis.com/acme.Unknown"
+        extension.value = SECRET.encode()
+
+    manager = message_class(
+        "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+    )()
+    fill(manager.access_log.add().typed_config)
+    fill(manager.tracing.provider.typed_config)
+    message = listener("api", manager)
+    fill(message.access_log.add().typed_config)
+    fill(message.filter_chains.add().filters.add().typed_config)
+    fill(message.listener_filters.add().typed_config)
+    saved(message)
+    cluster = eds_cluster("web")
+    cluster.health_checks.add().http_health_check.send.text = SECRET
+    fill(cluster.filters.add().typed_config)
+    assert saved(cluster).eds_cluster_config == cluster.eds_cluster_config
+    grpc = message_class("envoy.config.core.v3.GrpcService")()
+    fill(grpc.google_grpc.call_credentials_plugin.add())
+    saved(grpc)
+
+
+@pytest.mark.spec("CACHE-05")
 def test_fields_of_a_newer_version_are_removed_from_saved_resources() -> None:
     message = eds_cluster("web")
     # Field 9,999, of 11 bytes.
