@@ -129,6 +129,8 @@ class ConfigStore:
         # Texts that were logged.
         self._logged: set[str] = set()
         self._is_pruned = False
+        # Searched resources of the last write, without and with secrets: most will be the same.
+        self._written: dict[ResourceKey, tuple[bytes, bytes]] = {}
 
     def __str__(self) -> str:
         return f"config cache {str(self._path)!r}"
@@ -179,10 +181,17 @@ class ConfigStore:
         self, resources: Mapping[ResourceKey, SavedResource]
     ) -> dict[ResourceKey, SavedResource]:
         kept: dict[ResourceKey, SavedResource] = {}
+        before, self._written = self._written, {}
         for key, saved in resources.items():
-            serialized = without_secrets(key[0], saved.serialized)
-            if _SECRET not in serialized:
-                kept[key] = SavedResource(saved.version, serialized, saved.saved_s)
+            original = saved.serialized
+            redacted, last = before.get(key, (b"", None))
+            if last != original:
+                redacted = without_secrets(key[0], original)
+            if redacted is not original:
+                # Endpoints are not searched, and would be kept for nothing.
+                self._written[key] = redacted, original
+            if _SECRET not in redacted:
+                kept[key] = SavedResource(saved.version, redacted, saved.saved_s)
         if len(kept) < len(resources):
             self._warn("does not hold the resources that have a private key")
         return kept

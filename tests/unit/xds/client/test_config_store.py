@@ -138,6 +138,26 @@ def test_too_large_file_is_neither_written_nor_read(
     assert "has more than 10 bytes" in caplog.text
 
 
+def test_secrets_are_searched_only_in_resources_that_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[bytes] = []
+
+    def search(_type_url: str, serialized: bytes) -> bytes:
+        searched.append(serialized)
+        return serialized.upper()
+
+    monkeypatch.setattr(config_store, "without_secrets", search)
+    store = make_store(tmp_path)
+    for contents in ({"n": b"a", "m": b"b"}, {"n": b"a", "m": b"c"}, {"n": b"a"}):
+        store.write(
+            {("t", name): SavedResource("1", each, NOW_S) for name, each in contents.items()}
+        )
+        read = {name: saved.serialized for (_, name), saved in store.read().items()}
+        assert read == {name: each.upper() for name, each in contents.items()}
+    assert searched == [b"a", b"b", b"c"]
+
+
 @pytest.mark.spec("CACHE-05")
 def test_resource_with_a_private_key_is_not_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
