@@ -405,8 +405,11 @@ class _AggregateWalk:
     @property
     def notes(self) -> list[str]:
         """The errors of leaves: the first ones, and the number of others."""
-        named = islice(self.errors.items(), NOTES_MAX)
-        notes = [about(name_cluster(leaf), status.details) for leaf, status in named]
+        # An outage of a server affects many leaves, and is said once.
+        names: dict[str, list[str]] = {}
+        for leaf, status in islice(self.errors.items(), NOTES_MAX):
+            names.setdefault(status.details, []).append(name_cluster(leaf))
+        notes = [about(", ".join(leaves), details) for details, leaves in names.items()]
         if len(self.errors) > NOTES_MAX:
             notes.append(f"and {len(self.errors) - NOTES_MAX} more")
         return notes

@@ -34,15 +34,18 @@ def describe_endpoints(
         notes.append(about(subject, state.error.details))
     elif not state.resource.has_endpoints:
         notes.append(about(subject, NO_ENDPOINT))
-    return "; ".join([*notes, *_describe_ambient({subject: state.ambient_error, **ambient})])
+    described = _describe_ambient({subject: state.ambient_error, **ambient})
+    # The outage because of which there is no resource is in the first note.
+    described.pop(state.error.details, None)
+    return "; ".join([*notes, *described])
 
 
-def _describe_ambient(errors: Mapping[str, Status]) -> list[str]:
-    """Errors by subject. An outage of a server affects all resources, and is named once."""
+def _describe_ambient(errors: Mapping[str, Status]) -> dict[str, None]:
+    """Texts of errors. An outage of a server affects all resources, and is named once."""
     notes: dict[str, None] = {}
     for subject, error in errors.items():
         if isinstance(error, NoAnswer):
             notes[error.details] = None
         elif not error.is_ok:
             notes[about(subject, error.details)] = None
-    return list(notes)
+    return notes

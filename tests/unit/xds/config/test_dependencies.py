@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxyless.base import StatusCode
+from proxyless.xds.client.api import NoAnswer
 from proxyless.xds.config import ClusterError, XdsConfig
 from proxyless.xds.config.dependencies import resolve
 from proxyless.xds.config.plan import (
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 TARGET = ConfigTarget("orders", "orders", "node-1")
 MISSING: ResourceState[Any] = ResourceState()
 GONE: ResourceState[Any] = ResourceState(error=NOT_FOUND)
+AWAY = NoAnswer(StatusCode.UNAVAILABLE, 'xds server "td": does not answer')
 NAMES = st.sampled_from("abcd")
 CLUSTERS = st.one_of(
     st.just(MISSING),
@@ -207,6 +210,42 @@ def test_note_has_an_error_when_no_endpoint_is_usable() -> None:
     [entry] = outcome.clusters["a"]  # type: ignore[misc]
     note = 'endpoints "a": has no endpoint that may be used (node id "node-1")'
     assert entry.resolution_note == note
+
+
+def test_note_says_once_that_no_server_answers() -> None:
+    found, _, routes = parts()
+    states = ResourceStates(
+        listeners={"orders": ResourceState(listener(), ambient_error=AWAY)},
+        route_configs={"routes": ResourceState(routes, ambient_error=AWAY)},
+        clusters={"a": ResourceState(found, ambient_error=AWAY)},
+        endpoints={"a": ResourceState(error=AWAY)},
+    )
+    outcome = resolve(TARGET, states).outcome
+    assert isinstance(outcome, XdsConfig)
+    [entry] = outcome.clusters["a"]  # type: ignore[misc]
+    note = 'endpoints "a": xds server "td": does not answer (node id "node-1")'
+    assert entry.resolution_note == note
+
+
+def test_error_of_an_aggregate_says_once_that_no_server_answers() -> None:
+    states = ResourceStates(
+        listeners={"orders": ResourceState(listener())},
+        route_configs={"routes": ResourceState(route_config("a"))},
+        clusters={
+            "a": ResourceState(aggregate("a", "b", "c", "d")),
+            "b": ResourceState(error=AWAY),
+            "c": GONE,
+            "d": ResourceState(error=AWAY),
+        },
+    )
+    outcome = resolve(TARGET, states).outcome
+    assert isinstance(outcome, XdsConfig)
+    error = outcome.clusters["a"]
+    assert isinstance(error, ClusterError)
+    assert error.status.details == (
+        'cluster "a": aggregate has no leaf cluster: cluster "b", cluster "d": xds server "td": '
+        'does not answer; cluster "c": does not exist (node id "node-1")'
+    )
 
 
 def error_of_loop(**below: tuple[str, ...]) -> str:
