@@ -82,10 +82,11 @@ def _check_value(key: str, value: str | bytes) -> None:
 
 def encode_metadata(metadata: Metadata) -> list[tuple[bytes, bytes]]:
     """Header fields for valid metadata."""
-    return [(key.encode("ascii"), _encode_value(key, value)) for key, value in metadata]
+    return [(key.encode("ascii"), encode_value(key, value)) for key, value in metadata]
 
 
-def _encode_value(key: str, value: str | bytes) -> bytes:
+def encode_value(key: str, value: str | bytes) -> bytes:
+    """Value of the header field for a pair of valid metadata."""
     raw = value if isinstance(value, bytes) else value.encode("ascii")
     # "implementations … should emit un-padded values" - gRPC over HTTP/2
     return b64encode(raw).rstrip(b"=") if key.endswith("-bin") else raw

@@ -10,7 +10,7 @@ from math import ceil
 from typing import Final
 
 from proxyless.base.frozen import frozen
-from proxyless.base.metadata import EMPTY, Metadata, decode_field, encode_metadata
+from proxyless.base.metadata import EMPTY, Metadata, decode_field, encode_metadata, encode_value
 from proxyless.base.status import Status, StatusCode
 from proxyless.wire.hpack import WITHOUT_TABLE, Field, encode_field, encode_fields
 from proxyless.wire.status import (
@@ -105,7 +105,8 @@ class RequestEncoder:
         if encoding != IDENTITY:
             block += encode_field(b"grpc-encoding", encoding.encode("ascii"))
         if metadata:
-            block += encode_fields(encode_metadata(metadata))
+            for key, value in metadata:
+                block += encode_field(key.encode("ascii"), encode_value(key, value))
         return block
 
     def _add_timeout(self, timeout_s: float | None) -> bytes:

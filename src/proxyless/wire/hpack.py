@@ -10,6 +10,7 @@ bytes that can be concatenated.
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
 from proxyless.wire.errors import ErrorCode, RemoteProtocolError
@@ -21,6 +22,7 @@ CACHED_BLOCKS_MAX: Final = 512
 CACHED_BLOCK_BYTES_MAX: Final = 1024
 # A field of the static table is one octet on the wire and two hundred bytes in memory.
 CACHED_BLOCK_FIELDS_MAX: Final = 32
+CACHED_NAMES_MAX: Final = 256
 # "An entry's size is the sum of its name's length …, its value's length …, and 32" - RFC 7541 4.1
 FIELD_OVERHEAD_BYTES: Final = 32
 # Size updates at the start of a block, which are no part of the list: "at most two" of six octets
@@ -90,13 +92,21 @@ def encode_field(name: bytes, value: bytes) -> bytes:
     index = _STATIC_FIELDS.get((name, value))
     if index is not None:
         return _encode_integer(index, 7, 0x80)
+    size = len(value)
+    if size < 0x7F:
+        # Of most values: their size is one octet.
+        return b"%b%c%b" % (_encode_name(name), size, value)
+    return _encode_name(name) + _encode_integer(size, 7, 0x00) + value
+
+
+@lru_cache(CACHED_NAMES_MAX)
+def _encode_name(name: bytes) -> bytes:
+    """The part of a literal before its value: the names of an application are few."""
     first = _NEVER_INDEXED if name in _SENSITIVE else _WITHOUT_INDEXING
     name_index = _STATIC_NAMES.get(name)
     if name_index is not None:
-        head = _encode_integer(name_index, 4, first)
-    else:
-        head = bytes((first,)) + _encode_integer(len(name), 7, 0x00) + name
-    return head + _encode_integer(len(value), 7, 0x00) + value
+        return _encode_integer(name_index, 4, first)
+    return bytes((first,)) + _encode_integer(len(name), 7, 0x00) + name
 
 
 def encode_fields(fields: Iterable[Field]) -> bytes:

@@ -52,6 +52,15 @@ def test_the_hpack_package_decodes_our_blocks(fields: list[Field]) -> None:
     assert [(bytes(name), bytes(value)) for name, value in decoded] == fields
 
 
+@pytest.mark.parametrize("size", [0, 126, 127, 128, 254, 255, 20_000])
+def test_the_hpack_package_decodes_names_and_values_of_any_size(size: int) -> None:
+    fields = [(b"x" * (size + 1), b"v" * size), (b"authorization", b"v" * size)]
+    # The names are cached after the first block.
+    for _ in range(2):
+        decoded = Decoder().decode(encode_fields(fields), raw=True)
+        assert [(bytes(name), bytes(value)) for name, value in decoded] == fields
+
+
 @given(FIELDS)
 def test_our_blocks_add_nothing_to_the_dynamic_table(fields: list[Field]) -> None:
     decoder = Decoder()
