@@ -43,7 +43,7 @@ class CallRecorder:
     plugin that binds them.
     """
 
-    __slots__ = ("_bound", "_plugins", "current_context", "custom")
+    __slots__ = ("_bound", "_plugins", "current_context", "custom", "is_measuring")
 
     def __init__(self, metrics: Metrics, path: str, *, is_registered: bool) -> None:
         # Each with its labels for method and target.
@@ -59,6 +59,8 @@ class CallRecorder:
             # A plugin may only trace (`tracers.TracingPlugin`).
             if getattr(plugin, "is_measuring", True)
         )
+        # False if all plugins only trace.
+        self.is_measuring: Final = bool(self._plugins)
         # "When not specified, the value will be empty string" - A108
         self.custom = ""
         # None unless a plugin needs the context of the application. Called by the thread, and in
@@ -66,11 +68,6 @@ class CallRecorder:
         self.current_context: Final = _find_context(plugin for plugin, _ in self._plugins)
         # Of all custom labels: by instruments and label values.
         self._bound: dict[object, RecordValues] = {}
-
-    @property
-    def is_measuring(self) -> bool:
-        """False if all plugins only trace."""
-        return bool(self._plugins)
 
     def labelled(self, custom: str) -> Self:
         """The recorder of RPCs with this custom label (A108)."""

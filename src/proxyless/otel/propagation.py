@@ -162,7 +162,8 @@ def format_trace_parent(
     trace_id: int, span_id: int, flags: int, trace_state: TraceState | None
 ) -> Metadata:
     """The metadata of W3C's propagator, without a context, a carrier and a setter."""
-    value = f"00-{trace_id:032x}-{span_id:016x}-{flags:02x}"
+    # `%` takes half the time of an f-string for numbers of this size.
+    value = "00-%032x-%016x-%02x" % (trace_id, span_id, flags)  # noqa: UP031
     if not trace_state:
         return ((_TRACE_PARENT, value),)
     return ((_TRACE_PARENT, value), (_TRACE_STATE, trace_state.to_header()))

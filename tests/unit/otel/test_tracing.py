@@ -7,7 +7,18 @@ from opentelemetry import context
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Decision, Sampler, SamplingResult
+from opentelemetry.sdk.trace.sampling import (
+    ALWAYS_OFF,
+    ALWAYS_ON,
+    DEFAULT_OFF,
+    DEFAULT_ON,
+    Decision,
+    ParentBased,
+    ParentBasedTraceIdRatio,
+    Sampler,
+    SamplingResult,
+    TraceIdRatioBased,
+)
 from opentelemetry.trace import (
     NonRecordingSpan,
     NoOpTracerProvider,
@@ -226,6 +237,74 @@ def test_sampler_is_called_once_and_the_context_is_that_of_a_span(
         described = None if span is None else (dict(span.attributes), span.parent, span.name)
         found.append((started, described, sampler.calls))
     assert found[0] == found[1]
+
+
+class KeywordSampler(TraceIdRatioBased):
+    """Sampler of an application, which takes the keywords of `ParentBased` and nothing else."""
+
+    def should_sample(self, **_: object) -> SamplingResult:  # type: ignore[override]
+        return SamplingResult(Decision.DROP, trace_state=TraceState([("from", "the-test")]))
+
+
+class SpreadIds(NumberedIds):
+    """Generates numbers all over the range of ids."""
+
+    def generate_trace_id(self) -> int:
+        return self.generate_span_id() * 0x9E3779B97F4A7C15 % 2**64
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        ALWAYS_ON,
+        ALWAYS_OFF,
+        DEFAULT_ON,
+        DEFAULT_OFF,
+        TraceIdRatioBased(0.5),
+        ParentBasedTraceIdRatio(0.5),
+        ParentBased(ParentBasedTraceIdRatio(0.5)),
+        ParentBased(KeywordSampler(0.5), local_parent_not_sampled=ALWAYS_ON),
+        ParentBased(ALWAYS_OFF, remote_parent_sampled=ALWAYS_OFF),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("parent", [None, 0, 1])
+def test_sampler_of_the_sdk_decides_as_for_the_tracer(sampler: Sampler, parent: int | None) -> None:
+    found: list[list[object]] = []
+    for has_call_sampler in (True, False):
+        ids = SpreadIds(is_random=True)
+        provider = TracerProvider(sampler, id_generator=ids, shutdown_on_exit=False)
+        method = OpenTelemetryPlugin(tracer_provider=provider).trace_method(PATH)
+        if not has_call_sampler:
+            tracing: Any = method._tracing
+            tracing.sampler = None
+        token = context.attach(context.Context() if parent is None else remote_parent(parent))
+        try:
+            calls = [method.start_call() for _ in range(20)]
+        finally:
+            context.detach(token)
+        found.append([each if isinstance(each, tuple) else "recorded" for each in calls])
+    assert found[0] == found[1]
+
+
+def test_sampler_of_the_sdk_is_not_called_for_a_dropped_root_trace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    provider = TracerProvider(ParentBasedTraceIdRatio(0.0), shutdown_on_exit=False)
+    method = OpenTelemetryPlugin(tracer_provider=provider).trace_method(PATH)
+    monkeypatch.setattr(TraceIdRatioBased, "should_sample", None)
+    assert isinstance(method.start_call(), tuple)
+
+
+def test_sampler_of_the_sdk_is_called_if_it_uses_other_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(TraceIdRatioBased, "TRACE_ID_LIMIT", (1 << 56) - 1)
+    provider = TracerProvider(TraceIdRatioBased(0.5), shutdown_on_exit=False)
+    assert provider.sampler.should_sample(None, 1 << 55, "").decision is Decision.DROP
+    method = OpenTelemetryPlugin(tracer_provider=provider).trace_method(PATH)
+    monkeypatch.setattr(TraceIdRatioBased, "should_sample", ALWAYS_ON.should_sample)
+    assert all(isinstance(method.start_call(), CallSpan) for _ in range(20))
 
 
 def test_span_is_started_by_the_tracer_if_the_sdk_counts_or_another_propagator_is_used() -> None:
