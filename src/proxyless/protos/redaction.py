@@ -2,9 +2,9 @@
 
 Inline data (keys, passwords), credentials, values of headers to add, access logs, tracing, health
 checks, network filters and fields that this version does not know are removed: a client uses none
-of them. A recording, which other people read, has
-neither metadata of filters nor messages of unknown types, and a header matcher becomes one that no
-value matches: recorded RPCs have no metadata.
+of them. A recording, which other people read, has neither metadata of filters nor messages of
+unknown types, and a header matcher becomes one that no value matches: recorded RPCs have no
+metadata.
 """
 
 from __future__ import annotations
