@@ -52,6 +52,20 @@ async def test_a_call_is_cancelled_before_it_starts(both: Both, kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", KINDS)
+async def test_waiting_for_the_connection_of_a_cancelled_call_raises(
+    protos: Protos, kind: str
+) -> None:
+    """With streamed requests grpcio's never returns."""
+
+    async def scenario(stage: Stage) -> object:
+        call = start(stage, kind)
+        call.cancel()
+        return await outcome_of(call.wait_for_connection())
+
+    assert await on_proxyless(protos, scenario) == ("CancelledError",)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_a_call_is_cancelled_while_the_server_works(both: Both, kind: str) -> None:
     async def scenario(stage: Stage) -> object:
         name = METHODS[kind]

@@ -155,6 +155,7 @@ def _child_options(name: str, value: object) -> ChannelOptions | None:
 
 
 _READERS: Final[dict[str, Callable[[str, object], Any]]] = {
+    "grpc.absolute_max_metadata_size": _count,
     # "A pointer argument key. The value is … the subset of options for child channels" - A110
     "grpc.child_channel.args": _child_options,
     "grpc.client_idle_timeout_ms": _seconds_or_never,
@@ -400,7 +401,9 @@ def _limits(read: Mapping[str, Any]) -> Limits:
     limits = Limits()
     if (size := read.get("grpc.max_receive_message_length")) is not None:
         limits = replace(limits, message_bytes_max=int(min(size, 2**32 - 1)))
-    if (size := read.get("grpc.max_metadata_size")) is not None:
+    # The first is grpcio's hard limit; above the second it rejects at random.
+    size = read.get("grpc.absolute_max_metadata_size", read.get("grpc.max_metadata_size"))
+    if size is not None:
         limits = replace(limits, header_list_bytes_max=size)
     return limits
 
