@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 NODES_MAX: Final = 500_000
 TEXT_MAX: Final = 64 * 2**20
 _RESOURCES: Final = "resources"
+_WANTED_RESOURCE: Final = f"a resource with its {TYPE_KEY!r}"
+_WANTED_DOCUMENT: Final = f"{_WANTED_RESOURCE}, or 'service' or 'clusters' of the short form"
 
 
 def parse_documents(
@@ -74,7 +76,7 @@ def _load_json(text: str) -> Any:  # noqa: ANN401 - any JSON
         return json.loads(text, object_pairs_hook=_make_object)
     except json.JSONDecodeError as error:
         position = Position(error.lineno, error.colno)
-        raise ValueError(add_position(position, error.msg)) from error
+        raise ValueError(add_position(position, f"is not JSON: {error.msg}")) from error
 
 
 def _load_yaml(text: str) -> list[Any]:
@@ -103,7 +105,7 @@ def _parse_document(document: Any, errors: ValidationErrors) -> Iterator[tuple[s
         yield from _parse_list(document, "", errors)
     elif not has_type(document) and is_short_form(document):
         yield from expand_document(document, errors)
-    elif (resource := _parse_resource(document, errors)) is not None:
+    elif (resource := _parse_resource(document, errors, _WANTED_DOCUMENT)) is not None:
         yield "", resource
 
 
@@ -121,10 +123,14 @@ def _parse_list(
                 yield f"{place}[{number}]", resource
 
 
-def _parse_resource(item: Any, errors: ValidationErrors) -> Resource | None:  # noqa: ANN401
+def _parse_resource(
+    item: Any,  # noqa: ANN401
+    errors: ValidationErrors,
+    wanted: str = _WANTED_RESOURCE,
+) -> Resource | None:
     if not has_type(item):
         what = f"a mapping without {TYPE_KEY!r}" if isinstance(item, dict) else describe_value(item)
-        errors.add(f"is {what}, wanted a resource with its {TYPE_KEY!r}")
+        errors.add(f"is {what}, wanted {wanted}")
         return None
     message = parse_message(item, errors)
     try:

@@ -175,10 +175,13 @@ def test_invalid_field_in_an_any_is_an_error_at_its_path() -> None:
     ("text", "error"),
     [
         ("[1]", "[field:[0][0] error:is 1, wanted a resource with its '@type']"),
-        ("name: a", "[field:[0] error:is a mapping without '@type', wanted a resource with its"),
+        (
+            "listeners: 5",
+            "wanted a resource with its '@type', or 'service' or 'clusters' of the short form]",
+        ),
         ("resources: {}", "[field:[0].resources error:is a mapping, wanted a list of resources]"),
         ("resources: []\nx: 1", "[field:[0] error:has 'x' beside 'resources']"),
-        ("text", "[field:[0] error:is 'text', wanted a resource with its '@type']"),
+        ("text", "[field:[0] error:is 'text', wanted a resource with its '@type', or"),
         ('"@type": a/no.Such', "[field:[0] error:@type 'a/no.Such' is not known]"),
         ("a: [b\nc: d", "[error:line 2, column 2: did not find expected ',' or ']'"),
         ("a: !!python/object:os.system {}", "could not determine a constructor for the tag"),
@@ -190,7 +193,7 @@ def test_document_that_is_no_resource_is_rejected(text: str, error: str) -> None
 
 
 def test_invalid_json_is_an_error_with_its_line() -> None:
-    assert "line 1, column 2" in error_of("{", is_json=True)
+    assert "line 1, column 2: is not JSON: Expecting property name" in error_of("{", is_json=True)
 
 
 def test_errors_of_all_documents_are_reported() -> None:
