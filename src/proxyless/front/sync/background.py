@@ -27,7 +27,7 @@ from collections import deque
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from threading import Event, Lock, Thread, get_ident
+from threading import Event, Lock, RLock, Thread, get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakSet
 
@@ -307,7 +307,8 @@ class CallbackThread:
 
     def __init__(self) -> None:
         self._callbacks: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._lock = Lock()
+        # Reentrant, because a signal handler may end an RPC in a thread that holds it.
+        self._lock = RLock()
         self._is_running = False
 
     def post(self, callback: Callable[[], None]) -> None:

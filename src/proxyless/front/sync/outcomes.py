@@ -17,7 +17,7 @@ from collections import deque
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from threading import TIMEOUT_MAX, Lock
+from threading import TIMEOUT_MAX, Lock, RLock
 from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import EMPTY_METADATA, Metadata, State, Status, StatusCode
@@ -139,8 +139,9 @@ class Outcome:
         # Threads that wait for the end, and for any change.
         self._end_waiters = Waiters()
         self._waiters = Waiters()
-        # Held while the end or the callbacks change.
-        self._end_lock = Lock()
+        # Held while the end or the callbacks change. Reentrant, because a signal handler may cancel
+        # the RPC in a thread that holds it.
+        self._end_lock = RLock()
 
     # On the loop
 

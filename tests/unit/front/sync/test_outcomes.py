@@ -237,6 +237,24 @@ def test_a_response_is_deserialized_once_when_it_is_waited_for(world: OutcomeWor
     assert seen == [b"reply"]
 
 
+def test_signal_handler_may_cancel_while_its_thread_deserializes(world: OutcomeWorld) -> None:
+    """A handler runs in the main thread, in the middle of what that does."""
+    results: list[bool] = []
+
+    def interrupted(message: bytes) -> bytes:
+        results.extend([outcome.cancel(), outcome.call_when_done(lambda: None)])
+        return message
+
+    outcome = world.unary(interrupted)
+    outcome.on_message(b"a")
+    outcome.on_end(ENDED)
+    thread = Thread(target=outcome.wait_end, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    assert (results, outcome.response) == ([False, False], b"a")
+
+
 def test_a_response_that_cannot_be_deserialized_is_an_internal_error_with_trailers(
     world: OutcomeWorld,
 ) -> None:
