@@ -325,6 +325,29 @@ async def test_done_callbacks_of_an_intercepted_call(both: Both, kind: str) -> N
     assert await both(scenario) == [(name, True, True) for name in ("early", "later", "last")]
 
 
+async def test_done_callback_is_called_when_the_one_before_raises(protos: Protos) -> None:
+    async def act(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
+        call = await proceed(details, request)
+        await call
+        return call
+
+    async def scenario(stage: Stage) -> object:
+        seen: list[object] = []
+
+        def fail(_: Untyped) -> None:
+            raise RuntimeError("the callback broke")
+
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: seen.append(str(context["exception"])))
+        call = start(stage, "unary_unary", stage.open(interceptors=interceptors(act)))
+        call.add_done_callback(fail)
+        call.add_done_callback(lambda it: seen.append(it is call))
+        await outcome_of(call)
+        return seen
+
+    assert await on_proxyless(protos, scenario) == ["the callback broke", True]
+
+
 async def test_styles_of_an_intercepted_call(both: Both) -> None:
     async def scenario(stage: Stage) -> object:
         guide = stage.guide_on(stage.open(interceptors=interceptors(hand_on)))

@@ -138,7 +138,13 @@ class InterceptedCall:
     def _on_call(self, task: asyncio.Task[Any]) -> None:
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            self.add_done_callback(callback)
+            try:
+                self.add_done_callback(callback)
+            except Exception as error:
+                # The call has ended already, and the others are called all the same.
+                task.get_loop().call_exception_handler(
+                    {"message": "exception in a done callback of an RPC", "exception": error}
+                )
         if not task.cancelled():
             # Retrieved here, so that asyncio does not log an exception that is never awaited.
             task.exception()
