@@ -17,8 +17,9 @@ from typing import Any, ClassVar, Final, TypeVar, cast, dataclass_transform, ove
 
 T = TypeVar("T")
 
-# Calls of a method before it is generated, which takes as long as 20 of them.
-UNGENERATED_CALLS: Final = 10
+# Calls of a method before it is generated, which takes as long as 30 to 40 of them. The first
+# config of a process makes 10 or 20 objects of many classes.
+UNGENERATED_CALLS: Final = 30
 
 
 @overload
