@@ -31,6 +31,7 @@ DELTA_PATH: Final = (
 # "does_not_support_overprovisioning" - A27; wrapped resources - xDS transport protocol.
 ADS_FEATURES: Final = ("envoy.lb.does_not_support_overprovisioning", "xds.config.resource-in-sotw")
 USER_AGENT_NAME: Final = "proxyless"
+REQUEST_NAME: Final = "envoy.service.discovery.v3.DiscoveryRequest"
 
 # Resources, and errors instead of them, in one response.
 RESPONSE_RESOURCES_MAX: Final = 100_000
@@ -119,7 +120,7 @@ class DiscoveryResponse:
 
 
 def encode_request(request: DiscoveryRequest) -> bytes:
-    message = message_class("envoy.service.discovery.v3.DiscoveryRequest")(
+    message = message_class(REQUEST_NAME)(
         version_info=request.version,
         resource_names=request.resource_names,
         type_url=request.type_url,

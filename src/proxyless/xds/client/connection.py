@@ -157,6 +157,10 @@ class Connection:
         self._owner.request_flush(self)
 
     def flush(self) -> None:
+        # Changes are gathered until there is a connection: making the first request of a process
+        # takes some ms, and would delay the start of the connection.
+        if not self._stream.is_ready:
+            return
         # For a server that does not read, changes are gathered until it does.
         if self._stream.has_sent and not self._stream.is_writable:
             return
