@@ -203,6 +203,37 @@ asyncio.run(wait())
     assert "proxyless.lb.policies.least_request" not in loaded
 
 
+def test_control_plane_is_connected_to_before_the_first_config_is_prepared_for() -> None:
+    connecting = """
+import asyncio
+import os
+import sys
+import proxyless.aio
+
+def on_event(name, arguments):
+    if name == "socket.connect":
+        print(*sys.modules)
+        sys.stdout.flush()
+        os._exit(0)
+
+async def wait():
+    server = {"server_uri": "unix:/nowhere", "channel_creds": [{"type": "insecure"}]}
+    bootstrap = {"xds_servers": [server], "node": {"id": "waiting"}}
+    async with proxyless.aio.insecure_channel("xds:///api", bootstrap=bootstrap) as channel:
+        channel.get_state(try_to_connect=True)
+        await asyncio.sleep(5)
+
+sys.addaudithook(on_event)
+asyncio.run(wait())
+"""
+    loaded = set(output_of(connecting).split())
+    assert "proxyless.xds.stack" in loaded
+    # Imported with the first message, and with policies.
+    assert "google.protobuf.internal.well_known_types" not in loaded
+    assert "proxyless.xds.lb" not in loaded
+    assert "proxyless.lb.policies.priority" not in loaded
+
+
 def test_large_resource_is_decoded_without_heavy_modules() -> None:
     decoding = """
 from proxyless.protos import message_class

@@ -10,18 +10,20 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 from proxyless.metrics import NO_METRICS, Metrics
-from proxyless.runtime.work_queue import ActionsJob
+from proxyless.protos import message_class
 from proxyless.xds.bootstrap.bootstrap import FILE_SCHEME
 from proxyless.xds.client import Tools, XdsClientOptions, XdsClients
+from proxyless.xds.client.codec import REQUEST_NAME
 from proxyless.xds.grpc_transport import GrpcTransports
 from proxyless.xds.resolver import XdsTools, resource_types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from proxyless.channel import LoopStack
     from proxyless.lb import PolicyRegistry
     from proxyless.resolver import ResolverFactory, ResolverRegistry
+    from proxyless.runtime import Clock
     from proxyless.xds.bootstrap import ServerConfig
     from proxyless.xds.client import Transport
     from proxyless.xds.client.transport import TransportFactory
@@ -38,8 +40,9 @@ POLICIES_OF_EVERY_CONFIG: Final = (
     "cds_experimental",
     "xds_cluster_manager_experimental",
 )
-# Units of work of one import, at first: about 2 ms.
-IMPORT_UNITS: Final = 200
+# Turns of the loop until a control plane on this machine has been connected to and asked. Imports
+# in these turns would delay that; they pass at once while the loop waits for another machine.
+TURNS_BEFORE_IMPORTS: Final = 5
 
 
 class SchemeTransports:
@@ -81,9 +84,10 @@ class XdsStack:
         self._transports = transports
         self.clients = XdsClients(transports, tools, options)
         self._clock = stack.clock
-        # Imported while the control plane is asked, so that its answer does not wait for them.
-        imports = ActionsJob([partial(policies.find, name) for name in POLICIES_OF_EVERY_CONFIG])
-        stack.work.run_in_background(imports, IMPORT_UNITS)
+        # Done while the control plane is asked, so that its answer does not wait for them.
+        actions: list[Callable[[], object]] = [partial(message_class, REQUEST_NAME)]
+        actions += [partial(policies.find, name) for name in POLICIES_OF_EVERY_CONFIG]
+        _run_in_turns(stack.clock, TURNS_BEFORE_IMPORTS, iter(actions))
 
     @cached_property
     def certificates(self) -> CertificateStore:
@@ -111,3 +115,13 @@ class XdsStack:
         )
         types = resource_types(policies, filters)
         return XdsTools(acquire, self.clients.release, types, filters, dns, metrics)
+
+
+def _run_in_turns(clock: Clock, turns: int, actions: Iterator[Callable[[], object]]) -> None:
+    """Wait for so many turns of the loop, and run one action in each of the next."""
+    if turns == 0:
+        action = next(actions, None)
+        if action is None:
+            return
+        action()
+    clock.call_later(0, partial(_run_in_turns, clock, max(turns - 1, 0), actions))
