@@ -30,9 +30,11 @@ class IpAddress:
     port: int
 
     def __post_init__(self) -> None:
-        host = _canonical_ip(self.host)
-        if host is not self.host:
-            object.__setattr__(self, "host", host)
+        host = self.host
+        octets = host.split(".")
+        # Few calls for what is canonical already: there may be thousands of endpoints.
+        if len(octets) != 4 or not _OCTETS.issuperset(octets):  # noqa: PLR2004
+            object.__setattr__(self, "host", _canonical_ip(host))
         if not 0 <= self.port <= PORT_MAX:
             raise ValueError(f"port {self.port!r} is not valid: wanted 0 to {PORT_MAX}")
 
@@ -117,10 +119,6 @@ def parse_address(text: str) -> Address:
 
 def _canonical_ip(host: str) -> str:
     """The canonical form of an IP address (RFC 5952), or ValueError."""
-    octets = host.split(".")
-    if len(octets) == 4 and _OCTETS.issuperset(octets):  # noqa: PLR2004
-        # Canonical already. A tenth of the time, and there may be thousands of endpoints.
-        return host
     from ipaddress import AddressValueError, IPv4Address, IPv6Address  # noqa: PLC0415 - seldom
 
     try:

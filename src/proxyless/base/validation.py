@@ -10,13 +10,15 @@ Parsers of large inputs also count their work here, so that it can be bounded an
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from proxyless.base.texts import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from types import TracebackType
+
+T = TypeVar("T")
 
 ERRORS_MAX: Final = 100
 TEXT_LENGTH_MAX: Final = 500
@@ -75,6 +77,19 @@ class ValidationErrors:
     def index(self, index: int) -> _Scope:
         """Scope of one element of the current field, a list."""
         return _Scope(self._path, index)
+
+    def each(self, elements: Iterable[T]) -> Iterator[T]:
+        """Iterate over the current field, a list, in the scope of each element.
+
+        Cheaper than `index` for thousands of elements.
+        """
+        path = self._path
+        path.append(0)
+        try:
+            for path[-1], element in enumerate(elements):
+                yield element
+        finally:
+            path.pop()
 
     def key(self, key: str) -> _Scope:
         """Scope of one value of the current field, a map."""

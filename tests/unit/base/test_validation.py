@@ -51,6 +51,27 @@ def test_paths_are_made_of_fields_indexes_and_map_keys(errors: ValidationErrors)
     )
 
 
+def test_each_element_of_a_list_is_a_scope(errors: ValidationErrors) -> None:
+    with errors.field("endpoints"):
+        for element in errors.each(["good", "bad", "bad"]):
+            if element == "bad":
+                with errors.field("port"):
+                    errors.add("is 0")
+        errors.add("too many")
+    assert str(errors) == (
+        "[field:endpoints[1].port error:is 0; "
+        "field:endpoints[2].port error:is 0; "
+        "field:endpoints error:too many]"
+    )
+
+
+def test_scope_of_an_element_ends_when_the_rest_is_skipped(errors: ValidationErrors) -> None:
+    for _ in errors.each("ab"):
+        break
+    errors.add("has an error")
+    assert str(errors) == "[error:has an error]"
+
+
 def test_an_error_outside_all_fields_has_no_path(errors: ValidationErrors) -> None:
     errors.add("not an object")
     assert str(errors) == "[error:not an object]"
