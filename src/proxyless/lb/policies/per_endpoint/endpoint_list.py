@@ -46,10 +46,11 @@ REMOVED_RETENTION_S: Final = 30.0
 # Units of `runtime.work_queue`, without those of the connection.
 START_UNITS: Final = 15
 CLOSE_UNITS: Final = 3
-# While many are to be started and none is READY, fewer are started in a turn: the first connection,
-# which RPCs wait for, takes several turns.
+# While many are to be started and few are READY, fewer are started in a turn: the first connection,
+# which RPCs wait for, and their answers take several turns.
 FIRST_UNITS: Final = 80
 MANY_STARTING: Final = 50
+FEW_READY: Final = 10
 
 _REMOVED_NOTE: Final = "removed, takes RPCs until a listed endpoint is READY"
 
@@ -208,7 +209,8 @@ class EndpointList(Generic[C]):
             child = self._starting.popleft()
             if not child.is_closed:
                 self._start(child)
-            if len(self._starting) > MANY_STARTING and not self.counts[State.READY]:
+            is_many = len(self._starting) > MANY_STARTING
+            if is_many and self.counts[State.READY] < FEW_READY:
                 self._work.charge(FIRST_UNITS)
         elif self._connecting:
             child = self._connecting.popleft()

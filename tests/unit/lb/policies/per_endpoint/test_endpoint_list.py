@@ -12,7 +12,7 @@ from proxyless.lb.api import Helper, Policy, Update
 from proxyless.lb.attributes import HEALTH_WATCH
 from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
 from proxyless.lb.policies.per_endpoint import EndpointChild, EndpointList
-from proxyless.lb.policies.per_endpoint.endpoint_list import FIRST_UNITS, START_UNITS
+from proxyless.lb.policies.per_endpoint.endpoint_list import FEW_READY, FIRST_UNITS, START_UNITS
 from proxyless.lb.policies.pick_first import PickFirstFactory
 from proxyless.lb.policies.pick_first.config import CONNECTION_ATTEMPT_DELAY
 from proxyless.lb.policies.round_robin import RoundRobinFactory
@@ -405,14 +405,22 @@ def test_children_match_the_last_list_after_any_history(
         alive = dict(now)
 
 
-def test_fewer_children_are_started_in_a_turn_until_one_is_ready() -> None:
+@pytest.mark.parametrize(
+    ("ready", "units"),
+    [
+        (0, START_UNITS + FIRST_UNITS),
+        (FEW_READY - 1, START_UNITS + FIRST_UNITS),
+        (FEW_READY, START_UNITS),
+    ],
+)
+def test_fewer_children_are_started_in_a_turn_until_some_are_ready(ready: int, units: int) -> None:
     names = [str(number) for number in range(200)]
     world = SlicedWorld(RoundRobinFactory(), others=(PickFirstFactory(),))
+    if ready:
+        world.update(*names[:ready])
+        world.clock.advance(0)
+        for subchannel in world.subchannels:
+            subchannel.ready()
+        world.clock.advance(0)
     world.update(*names)
-    assert len(world.subchannels) == ceil(UNITS_PER_TURN / (START_UNITS + FIRST_UNITS))
-    world = SlicedWorld(RoundRobinFactory(), others=(PickFirstFactory(),))
-    world.update(names[0])
-    world.subchannels[0].ready()
-    world.clock.advance(0)
-    world.update(*names)
-    assert len(world.subchannels) - 1 == ceil(UNITS_PER_TURN / START_UNITS)
+    assert len(world.subchannels) - ready == ceil(UNITS_PER_TURN / units)
