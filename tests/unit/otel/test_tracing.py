@@ -266,7 +266,7 @@ class SpreadIds(NumberedIds):
         ParentBased(KeywordSampler(0.5), local_parent_not_sampled=ALWAYS_ON),
         ParentBased(ALWAYS_OFF, remote_parent_sampled=ALWAYS_OFF),
     ],
-    ids=str,
+    ids=lambda sampler: sampler.get_description(),
 )
 @pytest.mark.parametrize("parent", [None, 0, 1])
 def test_sampler_of_the_sdk_decides_as_for_the_tracer(sampler: Sampler, parent: int | None) -> None:
