@@ -301,7 +301,15 @@ async def test_a_channel_may_be_made_before_there_is_a_loop() -> None:
         assert await in_a_loop_of_its_own(use, asyncio.new_event_loop) == b"hello"
 
 
-def test_a_channel_is_of_no_use_without_a_loop() -> None:
+async def test_a_channel_is_of_no_use_in_a_thread_without_a_loop() -> None:
     channel = proxyless.aio.insecure_channel("ipv4:127.0.0.1:1")
+    for use in (lambda: channel.unary_unary(ECHO)(b""), channel.get_state):
+        # The loop of this channel runs in another thread.
+        with pytest.raises(RuntimeError, match="used outside of a running event loop"):
+            await asyncio.to_thread(use)
+
+    def make_and_use() -> None:
+        proxyless.aio.insecure_channel("ipv4:127.0.0.1:1").unary_unary(ECHO)(b"")
+
     with pytest.raises(RuntimeError, match="used outside of a running event loop"):
-        channel.unary_unary(ECHO)(b"")
+        await asyncio.to_thread(make_and_use)

@@ -17,6 +17,8 @@ import grpc.aio
 from proxyless.base.frozen import frozen
 from proxyless.channel.statuses import CANCELLED
 from proxyless.front.aio.multi_callables import (
+    NO_LOOP,
+    OutsideLoopError,
     StreamStreamMultiCallable,
     StreamUnaryMultiCallable,
     UnaryStreamMultiCallable,
@@ -100,6 +102,8 @@ class AioChannel(
         self._open_core = open_core
         self.explainer = explain
         self._core: Channel | None = None
+        # The loop that ran then, for an RPC that is started before a loop runs.
+        self._created_on = _get_running_loop()
         self._is_closed = False
         # The core of the process that this one was forked from.
         self._inherited: Channel | None = None
@@ -134,7 +138,10 @@ class AioChannel(
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         # As in grpcio, a channel whose calls drain has the state of its connections.
-        core = self._core if self._is_closed else self.core()
+        try:
+            core = self._core if self._is_closed else self.core()
+        except OutsideLoopError:
+            return self.run_on_loop(lambda: self.get_state(try_to_connect))
         if core is None or self.loop.is_closed():
             return grpc.ChannelConnectivity.SHUTDOWN
         state = core.state
@@ -249,9 +256,7 @@ class AioChannel(
     @property
     def _loop(self) -> asyncio.AbstractEventLoop | None:
         """The loop, under the name that it has in grpcio's channels."""
-        with suppress(RuntimeError):
-            return self.__dict__.get("loop") or asyncio.get_running_loop()
-        return None
+        return self.__dict__.get("loop") or _get_running_loop()
 
     # Called by multi-callables
 
@@ -261,23 +266,54 @@ class AioChannel(
         return call
 
     def core(self) -> Channel:
-        """The core. Raises if the channel is closed or belongs to another loop."""
-        if self._core is not None and self.loop is asyncio.get_running_loop():
-            if self._is_closed:
-                raise grpc.aio.UsageError("Channel is closed.")
-            return self._core
-        return self._bind()
+        """The core. Raises if the channel is closed, belongs to another loop, or no loop runs."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise OutsideLoopError(NO_LOOP) from None
+        if self._core is None or self.loop is not loop:
+            return self._bind(loop)
+        if self._is_closed:
+            raise grpc.aio.UsageError("Channel is closed.")
+        return self._core
+
+    def run_on_loop(self, function: Callable[[], T]) -> T:
+        """Call a function as if the channel's loop ran, which will run later.
+
+        `loop.run_until_complete(stub.Get(request))` starts the RPC before it runs the loop.
+        """
+        if self._is_closed:
+            raise grpc.aio.UsageError("Channel is closed.") from None
+        loop = self._find_loop()
+        if loop.is_closed():
+            raise RuntimeError("the event loop of this channel is closed") from None
+        if loop.is_running():
+            # In another thread.
+            raise RuntimeError(NO_LOOP) from None
+        asyncio._set_running_loop(loop)  # noqa: SLF001 - for those that run loops
+        try:
+            return function()
+        finally:
+            asyncio._set_running_loop(None)  # noqa: SLF001
+
+    def _find_loop(self) -> asyncio.AbstractEventLoop:
+        """The channel's loop. Before it has one: the loop that created it, or the current one."""
+        if self._core is not None:
+            return self.loop
+        if self._created_on is not None and not self._created_on.is_closed():
+            return self._created_on
+        with warnings.catch_warnings():
+            # Some versions of Python warn when they create one.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            try:
+                return asyncio.get_event_loop()
+            except RuntimeError:
+                raise RuntimeError(NO_LOOP) from None
 
     def _with_core(self, function: Callable[[Channel], T]) -> T:
         return function(self._core or self.core())
 
-    def _bind(self) -> Channel:
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            raise RuntimeError(
-                "an asyncio channel is used outside of a running event loop"
-            ) from None
+    def _bind(self, loop: asyncio.AbstractEventLoop) -> Channel:
         if self._is_closed:
             raise grpc.aio.UsageError("Channel is closed.")
         if self._core is not None:
@@ -293,6 +329,12 @@ class AioChannel(
     def leave_to_parent(self) -> None:
         """Called in the child of a fork: a new core is created when the channel is next used."""
         self._inherited, self._core = self._core, None
+
+
+def _get_running_loop() -> asyncio.AbstractEventLoop | None:
+    with suppress(RuntimeError):
+        return asyncio.get_running_loop()
+    return None
 
 
 # Channels that have a core.

@@ -116,11 +116,16 @@ class InterceptedCall:
     kind: ClassVar[str]
 
     def __init__(
-        self, interceptors: Sequence[Any], start: Start, arguments: CallArguments, requests: Any
+        self,
+        loop: asyncio.AbstractEventLoop,
+        interceptors: Sequence[Any],
+        start: Start,
+        arguments: CallArguments,
+        requests: Any,
     ) -> None:
         methods = [getattr(each, f"intercept_{self.kind}") for each in interceptors]
         chain = _run_chain(methods, self._wrap, start, CallSpec(*arguments), requests)
-        self._task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(chain)
+        self._task: asyncio.Task[Any] = loop.create_task(chain)
         self._callbacks: list[Callable[[Any], None]] = []
         self._task.add_done_callback(self._on_call)
 
@@ -327,13 +332,14 @@ class _InterceptedStreamRequest(InterceptedCall):
 
     def __init__(
         self,
+        loop: asyncio.AbstractEventLoop,
         interceptors: Sequence[Any],
         start: Start,
         arguments: CallArguments,
         requests: RequestIterator | None,
     ) -> None:
         self._writes = _Writes() if requests is None else None
-        super().__init__(interceptors, start, arguments, self._writes or requests)
+        super().__init__(loop, interceptors, start, arguments, self._writes or requests)
 
     async def _wait_call(self) -> Any:
         """The call. Raises InvalidStateError if it was cancelled before there was one."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import grpc
 import grpc.aio
@@ -33,6 +34,12 @@ if TYPE_CHECKING:
     from proxyless.front.aio.channel import AioChannel
     from proxyless.front.aio.interceptors import CallArguments, InterceptedCall
 
+NO_LOOP: Final = "an asyncio channel is used outside of a running event loop"
+
+
+class OutsideLoopError(RuntimeError):
+    """A channel was used in a thread in which no event loop runs."""
+
 
 class _MultiCallable:
     """Starts the RPCs of one method."""
@@ -54,8 +61,16 @@ class _MultiCallable:
         """Start an RPC with a request, or with an iterator of requests."""
         raise NotImplementedError
 
+    def _start_outside_loop(self, arguments: CallArguments, requests: Any) -> Any:
+        start = self._intercept if self._interceptors else self._start
+        return self._channel.run_on_loop(lambda: start(arguments, requests))
+
     def _intercept(self, arguments: CallArguments, requests: Any) -> Any:
-        call = self._intercepted_type(self._interceptors, self._start, arguments, requests)
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise OutsideLoopError(NO_LOOP) from None
+        call = self._intercepted_type(loop, self._interceptors, self._start, arguments, requests)
         return self._channel.add_intercepted(call)
 
     @cached_property
@@ -127,9 +142,12 @@ class UnaryUnaryMultiCallable(_MultiCallable, grpc.aio.UnaryUnaryMultiCallable):
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.UnaryUnaryCall:
         arguments = (self._path, timeout, metadata, credentials, wait_for_ready, compression)
-        if self._interceptors:
-            return self._intercept(arguments, request)
-        return self._start(arguments, request)
+        try:
+            if self._interceptors:
+                return self._intercept(arguments, request)
+            return self._start(arguments, request)
+        except OutsideLoopError:
+            return self._start_outside_loop(arguments, request)
 
     def _start(self, arguments: CallArguments, requests: Any) -> UnaryUnaryCall:
         core = self._channel.core()
@@ -155,9 +173,12 @@ class UnaryStreamMultiCallable(_MultiCallable, grpc.aio.UnaryStreamMultiCallable
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.UnaryStreamCall:
         arguments = (self._path, timeout, metadata, credentials, wait_for_ready, compression)
-        if self._interceptors:
-            return self._intercept(arguments, request)
-        return self._start(arguments, request)
+        try:
+            if self._interceptors:
+                return self._intercept(arguments, request)
+            return self._start(arguments, request)
+        except OutsideLoopError:
+            return self._start_outside_loop(arguments, request)
 
     def _start(self, arguments: CallArguments, requests: Any) -> UnaryStreamCall:
         core = self._channel.core()
@@ -183,9 +204,12 @@ class StreamUnaryMultiCallable(_MultiCallable, grpc.aio.StreamUnaryMultiCallable
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.StreamUnaryCall:
         arguments = (self._path, timeout, metadata, credentials, wait_for_ready, compression)
-        if self._interceptors:
-            return self._intercept(arguments, request_iterator)
-        return self._start(arguments, request_iterator)
+        try:
+            if self._interceptors:
+                return self._intercept(arguments, request_iterator)
+            return self._start(arguments, request_iterator)
+        except OutsideLoopError:
+            return self._start_outside_loop(arguments, request_iterator)
 
     def _start(self, arguments: CallArguments, requests: RequestIterator | None) -> StreamUnaryCall:
         core = self._channel.core()
@@ -211,9 +235,12 @@ class StreamStreamMultiCallable(_MultiCallable, grpc.aio.StreamStreamMultiCallab
         compression: grpc.Compression | None = None,
     ) -> grpc.aio.StreamStreamCall:
         arguments = (self._path, timeout, metadata, credentials, wait_for_ready, compression)
-        if self._interceptors:
-            return self._intercept(arguments, request_iterator)
-        return self._start(arguments, request_iterator)
+        try:
+            if self._interceptors:
+                return self._intercept(arguments, request_iterator)
+            return self._start(arguments, request_iterator)
+        except OutsideLoopError:
+            return self._start_outside_loop(arguments, request_iterator)
 
     def _start(
         self, arguments: CallArguments, requests: RequestIterator | None

@@ -11,7 +11,7 @@ async with channel.session() as session:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc.aio
 
@@ -19,9 +19,13 @@ from proxyless.front.aio.channel import AioChannel
 from proxyless.front.session import SessionApi, SessionCookies, extend_multi_callables
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from proxyless.channel import Call, Channel
     from proxyless.front.aio.channel import InterceptedCall
     from proxyless.front.aio.interceptors import CallArguments
+
+T = TypeVar("T")
 
 
 class _InSession:
@@ -67,6 +71,9 @@ class AioSession(SessionApi, AioChannel):
 
     def add_intercepted(self, call: InterceptedCall) -> InterceptedCall:
         return self._parent.add_intercepted(call)
+
+    def run_on_loop(self, function: Callable[[], T]) -> T:
+        return self._parent.run_on_loop(function)
 
     def core(self) -> Channel:
         if self._is_closed:

@@ -1,0 +1,176 @@
+"""Our asyncio channel and grpcio's: RPCs that are started while no event loop runs.
+
+`loop.run_until_complete(stub.Get(request))` is common in scripts: the argument is evaluated first.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+import proxyless.aio
+from tests.interop.drop_in import STACKS
+from tests.worlds.transports import PATIENCE_S
+
+# grpcio's objects.
+Untyped = Any
+REPLIES = 3
+
+
+class Methods:
+    """Handlers of a server of grpcio on threads."""
+
+    @staticmethod
+    def echo(request: bytes, _context: Untyped) -> bytes:
+        return request
+
+    @staticmethod
+    def repeat(request: bytes, _context: Untyped) -> Iterator[bytes]:
+        return iter([request] * REPLIES)
+
+    @staticmethod
+    def join(requests: Iterator[bytes], _context: Untyped) -> bytes:
+        return b"".join(requests)
+
+
+class PassOn(grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[misc]
+    """Interceptor that changes nothing."""
+
+    async def intercept_unary_unary(
+        self, continuation: Untyped, details: Untyped, request: Untyped
+    ) -> Untyped:
+        return await continuation(details, request)
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[str]:
+    handlers = {
+        "echo": grpc.unary_unary_rpc_method_handler(Methods.echo),
+        "repeat": grpc.unary_stream_rpc_method_handler(Methods.repeat),
+        "join": grpc.stream_unary_rpc_method_handler(Methods.join),
+    }
+    with ThreadPoolExecutor(4) as threads:
+        server = grpc.server(threads, options=[("grpc.so_reuseport", 0)])
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", handlers),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        yield f"127.0.0.1:{port}"
+        server.stop(None).wait()
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """The current loop of this thread, which does not run."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield loop
+    asyncio.set_event_loop(None)
+    loop.close()
+
+
+@pytest.mark.parametrize("stack", STACKS.values(), ids=STACKS)
+def test_rpcs_are_started_before_the_loop_runs(
+    stack: ModuleType, target: str, loop: asyncio.AbstractEventLoop
+) -> None:
+    channel = stack.insecure_channel(target)
+    assert channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.IDLE
+
+    async def read(call: Untyped) -> list[bytes]:
+        return [response async for response in call]
+
+    echo = channel.unary_unary("/s/echo")
+    assert loop.run_until_complete(echo(b"a", timeout=PATIENCE_S)) == b"a"
+    assert loop.run_until_complete(read(channel.unary_stream("/s/repeat")(b"b"))) == [b"b"] * 3
+    assert loop.run_until_complete(channel.stream_unary("/s/join")(iter([b"c", b"d"]))) == b"cd"
+    calls = [echo(b"%d" % number) for number in range(3)]
+
+    async def gather() -> list[bytes]:
+        return list(await asyncio.gather(*calls))
+
+    assert loop.run_until_complete(gather()) == [b"0", b"1", b"2"]
+    loop.run_until_complete(channel.close())
+
+
+@pytest.mark.parametrize("stack", STACKS.values(), ids=STACKS)
+def test_rpc_is_cancelled_before_the_loop_runs(
+    stack: ModuleType, target: str, loop: asyncio.AbstractEventLoop
+) -> None:
+    channel = stack.insecure_channel(target)
+    call = channel.unary_unary("/s/echo")(b"a")
+    assert call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        loop.run_until_complete(call)
+    assert call.cancelled()
+    loop.run_until_complete(channel.close())
+
+
+@pytest.mark.parametrize("interceptors", [[], [PassOn()]], ids=["plain", "intercepted"])
+def test_rpc_is_started_on_the_loop_on_which_the_channel_was_created(
+    interceptors: list[PassOn], target: str
+) -> None:
+    async def make() -> Untyped:
+        return proxyless.aio.insecure_channel(target, interceptors=interceptors)
+
+    # Not the current loop of this thread, which grpcio needs.
+    loop = asyncio.new_event_loop()
+    channel = loop.run_until_complete(make())
+    call = channel.unary_unary("/s/echo")(b"a", timeout=PATIENCE_S)
+
+    async def wait() -> bytes:
+        response: bytes = await call
+        return response
+
+    assert loop.run_until_complete(wait()) == b"a"
+    loop.run_until_complete(channel.close())
+    loop.close()
+
+
+@pytest.mark.parametrize("stack", STACKS.values(), ids=STACKS)
+def test_intercepted_rpc_is_started_before_the_loop_runs(
+    stack: ModuleType, target: str, loop: asyncio.AbstractEventLoop
+) -> None:
+    channel = stack.insecure_channel(target, interceptors=[PassOn()])
+    echo = channel.unary_unary("/s/echo")
+    assert loop.run_until_complete(echo(b"a", timeout=PATIENCE_S)) == b"a"
+    loop.run_until_complete(channel.close())
+
+
+def test_session_starts_rpcs_before_the_loop_runs(
+    target: str, loop: asyncio.AbstractEventLoop
+) -> None:
+    channel = proxyless.aio.insecure_channel(target)
+    echo = channel.session().unary_unary("/s/echo")
+    assert loop.run_until_complete(echo(b"a", timeout=PATIENCE_S)) == b"a"
+    loop.run_until_complete(channel.close())
+
+
+def test_channel_of_a_closed_loop_starts_no_rpc(target: str) -> None:
+    channel = proxyless.aio.insecure_channel(target)
+    echo = channel.unary_unary("/s/echo")
+
+    async def use() -> bytes:
+        response: bytes = await echo(b"a")
+        return response
+
+    loop = asyncio.new_event_loop()
+    assert loop.run_until_complete(use()) == b"a"
+    loop.close()
+    with pytest.raises(RuntimeError, match="event loop of this channel is closed"):
+        echo(b"a")
+    asyncio.run(channel.close())
+
+
+@pytest.mark.parametrize("stack", STACKS.values(), ids=STACKS)
+def test_closed_channel_starts_no_rpc_before_the_loop_runs(
+    stack: ModuleType, target: str, loop: asyncio.AbstractEventLoop
+) -> None:
+    channel = stack.insecure_channel(target)
+    echo = channel.unary_unary("/s/echo")
+    loop.run_until_complete(channel.close())
+    with pytest.raises(grpc.aio.UsageError, match="closed"):
+        echo(b"a")
