@@ -34,7 +34,7 @@ ifeq ($(wildcard src/proxyless/protos/descriptors.pb),)
 endif
 
 test: $(STAMP)  ## Run every test that needs no other toolchain
-	@$(PY) -m pytest -q -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --max-worker-restart=0 $(ARGS)
 
 check: format lint types layers tidy  ## Format, lint, types, layers, tidiness; changes nothing
 format: $(STAMP)
