@@ -22,7 +22,7 @@ SUITES = ("tests/unit", "tests/spec", "tests/e2e")
 # The suites that tools/coverage_floor.py does not run.
 UNCOVERED_SUITES = ("tests/e2e",)
 PYTEST = ("-m", "pytest")
-WORKERS = ("-q", "-n", "2", "--dist", "loadfile")
+WORKERS = ("-q", "-n", "2", "--dist", "loadfile", "--max-worker-restart=0")
 MINOR_MIN = 11
 MINOR_MAX = 20
 # The lower bounds of pyproject.toml.
