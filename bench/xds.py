@@ -112,6 +112,9 @@ class Session:
         for name in workload.names(size):
             self._client.watch(kind, name, self._counter)
         self._clock.advance(0)
+        assert self._loopback.listener is not None, "watching opens a stream"
+        self._loopback.listener.on_ready()
+        self._clock.advance(0)
 
     def deliver_ms(self, response: bytes, expected: int) -> float:
         """CPU time until every watcher is notified; `expected` resources must be delivered."""

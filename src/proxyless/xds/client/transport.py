@@ -24,7 +24,7 @@ class StreamListener(Protocol):
     """Callbacks of a stream. No method may raise or block."""
 
     def on_ready(self) -> None:
-        """The stream has a connection. Called at most once."""
+        """The stream has a connection. Called at most once; requests are sent after it."""
 
     def on_writable(self) -> None:
         """All sent messages have left, after some had to wait."""
