@@ -174,3 +174,38 @@ def test_closed_channel_starts_no_rpc_before_the_loop_runs(
     loop.run_until_complete(channel.close())
     with pytest.raises(grpc.aio.UsageError, match="closed"):
         echo(b"a")
+
+
+def test_channel_made_before_its_loop_runs_works_where_grpcios_does_not(
+    target: str, loop: asyncio.AbstractEventLoop
+) -> None:
+    async def use(channel: Untyped) -> object:
+        try:
+            return await channel.unary_unary("/s/echo")(b"a", timeout=PATIENCE_S)
+        except RuntimeError as error:
+            return "different loop" in str(error)
+
+    # As a module does, before `asyncio.run`.
+    ours, grpcios = (each.insecure_channel(target) for each in (proxyless.aio, grpc.aio))
+    other = asyncio.new_event_loop()
+    assert other.run_until_complete(use(ours)) == b"a"
+    assert other.run_until_complete(use(grpcios)) is True
+    other.run_until_complete(ours.close())
+    other.close()
+    loop.run_until_complete(grpcios.close())
+
+
+def test_grpcio_starts_no_rpc_in_a_thread_without_a_current_loop(target: str) -> None:
+    async def make() -> Untyped:
+        return grpc.aio.insecure_channel(target)
+
+    def run() -> None:
+        loop = asyncio.new_event_loop()
+        channel = loop.run_until_complete(make())
+        with pytest.raises(RuntimeError, match="no current event loop"):
+            channel.unary_unary("/s/echo")(b"a")
+        loop.run_until_complete(channel.close())
+        loop.close()
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(run).result(PATIENCE_S)
