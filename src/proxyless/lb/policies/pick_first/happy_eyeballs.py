@@ -48,7 +48,7 @@ def order_addresses(endpoints: Iterable[Endpoint]) -> tuple[Target, ...]:
     for endpoint in endpoints:
         for address in endpoint.addresses:
             targets.setdefault(address, endpoint.attributes)
-    # Usual below petiole policies (A61), of which there are thousands.
+    # Usual below per-endpoint policies (A61), of which there are thousands.
     return _interleave(targets.items()) if len(targets) > 1 else tuple(targets.items())
 
 
