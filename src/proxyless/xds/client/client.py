@@ -311,6 +311,8 @@ class XdsClient:
         last = self._authorities[entry.authority].used[-1]
         if not last.status.is_ok:
             self._notify(entry, entry.on_outage(last.status))
+        else:
+            last.wait_for(entry)
 
     # Called by connections
 
@@ -366,6 +368,9 @@ class XdsClient:
             self._last_good.on_answer()
 
     def on_timeout(self, connection: Connection, entry: Entry, *, is_silent: bool) -> None:
+        if is_silent and self._last_good is not None and self._last_good.substitute(entry):
+            # It was not used after the wait, because an earlier stream had a response.
+            return
         rules, authority = connection.rules, self._authorities[entry.authority]
         what = f"not sent by {name_server(connection.server.uri)} in {rules.timeout_s:g} s"
         if is_silent:

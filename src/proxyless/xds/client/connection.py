@@ -156,6 +156,11 @@ class Connection:
         self._caches[type_url].remove(name)
         self._owner.request_flush(self)
 
+    def wait_for(self, entry: Entry) -> None:
+        """Start the timer of a resource, unless it runs or the stream has no connection yet."""
+        if self._stream.is_ready:
+            self._wait_for([entry.key])
+
     def flush(self) -> None:
         # Changes are gathered until there is a connection: making the first request of a process
         # takes some ms, and would delay the start of the connection.

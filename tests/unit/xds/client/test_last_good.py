@@ -186,6 +186,37 @@ def test_saved_resource_is_used_when_the_server_fails_before_it_sent_all(
     world.close()
 
 
+@pytest.mark.spec("CACHE-02")
+def test_saved_resource_is_used_when_a_server_that_has_answered_is_silent_since_its_restart(
+    store: MemoryStore,
+) -> None:
+    store.saved.update(saved("RouteConfiguration", "r"))
+    world = CachedWorld(store, is_up=True)
+    world.watch(world.listeners, "x")
+    world.server().respond(world.listeners, text("x", "live"))
+    routes = world.watch(world.routes, "r")
+    world.server().ads.end()
+    world.clock.advance(60.0)
+    assert routes.take_codes() == ["saved", ("ambient", "NOT_FOUND")]
+    world.server().respond(world.routes, text("r", "live"))
+    assert routes.take_codes()[-1] == "live"
+    world.close()
+
+
+def test_watch_fails_when_the_saved_resource_is_invalid_and_the_server_is_silent_since_its_restart(
+    store: MemoryStore,
+) -> None:
+    store.saved.update(saved("RouteConfiguration", "r", "bad"))
+    world = CachedWorld(store, is_up=True)
+    world.watch(world.listeners, "x")
+    world.server().respond(world.listeners, text("x", "live"))
+    routes = world.watch(world.routes, "r")
+    world.server().ads.end()
+    world.clock.advance(60.0)
+    assert routes.take_codes() == ["NOT_FOUND"]
+    world.close()
+
+
 @pytest.mark.spec("CACHE-03")
 def test_answer_replaces_the_saved_resource(
     store: MemoryStore, caplog: pytest.LogCaptureFixture
