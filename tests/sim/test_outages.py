@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -116,4 +117,33 @@ def test_no_rpc_fails_in_a_long_outage_across_a_change_of_every_resource(
         assert made.replies[-1] == b"new"
 
     made.world.run(story(), virtual_seconds=2_000.0)
+    assert not made.world.exceptions
+
+
+@pytest.mark.parametrize("is_delta", [False, True])
+def test_no_rpc_fails_when_the_control_plane_comes_back_with_another_mesh(
+    *, is_delta: bool
+) -> None:
+    """Nothing of the mesh in use is left in the one that clients get when they connect again."""
+    made = OutageWorld()
+    made.control.is_delta = is_delta
+
+    async def story() -> None:
+        channel: Any = made.client.channel("xds:///orders")
+        await channel.channel_ready()
+        await made.call_for(channel, 2.0)
+        await made.stop()
+        made.control.set_snapshot(made.snapshot(1))
+        await pause(10.0)
+        await made.recover()
+        while not made.control.streams:
+            await pause(0.0001)
+        calls = []
+        for _ in range(1_000):
+            calls.append(asyncio.ensure_future(channel.unary_unary(UNARY)(b"", timeout=1.0)))
+            await pause(0.0001)
+        made.replies += await asyncio.gather(*calls)
+        assert {made.replies[0], made.replies[-1]} == {b"old", b"new"}
+
+    made.world.run(story(), virtual_seconds=200.0)
     assert not made.world.exceptions

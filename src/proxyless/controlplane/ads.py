@@ -10,9 +10,10 @@ returns the responses that are due.
 A change of the snapshot is sent in an order that never leaves a route without its cluster, "make
 before break": first clusters and endpoints; when they are answered, listeners and route configs;
 and the removal of clusters last, when the client has all that its new routes need. A NACK does not
-stop the later responses. New names are answered at once. A client that uses only some of the routes
-does not subscribe to the clusters of the others, so the removal also has a timeout, after which the
-owner calls `on_removal_timeout`.
+stop the later responses. New names are answered at once, but that a cluster does not exist is said
+after the routes: the client may use it since an earlier stream. A client that uses only some of the
+routes does not subscribe to the clusters of the others, so the removal also has a timeout, after
+which the owner calls `on_removal_timeout`.
 """
 
 from __future__ import annotations
@@ -305,6 +306,8 @@ class AdsStream:
         if not state.has_new_names and (is_synced or self._must_wait(type_url)):
             return None
         target = self._select(type_url, state, resources)
+        if type_url == CLUSTER and self._may_remove_early(snapshot, state, target):
+            return None
         kept = self._choose_kept(snapshot, state, target) if type_url == CLUSTER else frozenset()
         target |= {name: state.last_sent[name] for name in sorted(kept)}
         response = self._make_update(type_url, state, snapshot.version_of(type_url), target)
@@ -348,6 +351,16 @@ class AdsStream:
             return False
         return any(self.verdict(earlier) is Verdict.PENDING for earlier in _FIRST_STAGE)
 
+    def _may_remove_early(
+        self, snapshot: Snapshot, state: TypeState, target: Mapping[str, Resource]
+    ) -> bool:
+        """Whether the client may lose clusters before it has the routes that do not need them.
+
+        It may use them since an earlier stream, and a response without them removes them.
+        """
+        is_any_unknown = not state.subscription.names <= target.keys() | state.last_sent.keys()
+        return self._is_paced and is_any_unknown and not self._is_second_stage_sent(snapshot)
+
     def _choose_kept(
         self, snapshot: Snapshot, state: TypeState, target: Mapping[str, Resource]
     ) -> frozenset[str]:
@@ -378,13 +391,20 @@ class AdsStream:
 
     def _is_second_stage_busy(self, snapshot: Snapshot) -> bool:
         """Whether listeners or route configs are not sent yet, or not answered."""
-        return any(
-            state.verdict is Verdict.PENDING
-            or not state.is_synced_with(snapshot.resources(type_url))
-            for type_url in _SECOND_STAGE
-            if type_url not in self._withheld.types
-            and (state := self._types.get(type_url)) is not None
+        is_pending = any(self.verdict(url) is Verdict.PENDING for url in self._second_stage)
+        return is_pending or not self._is_second_stage_sent(snapshot)
+
+    def _is_second_stage_sent(self, snapshot: Snapshot) -> bool:
+        return all(
+            self._types[url].is_synced_with(snapshot.resources(url)) for url in self._second_stage
         )
+
+    @property
+    def _second_stage(self) -> list[str]:
+        """The subscribed types of the second stage that are not withheld."""
+        return [
+            url for url in _SECOND_STAGE if url in self._types and url not in self._withheld.types
+        ]
 
     def _needed_by_routes(self, snapshot: Snapshot) -> set[tuple[str, str]]:
         """The existing clusters and endpoints that the client's routes refer to."""

@@ -272,6 +272,30 @@ def test_old_cluster_is_removed_when_a_client_has_all_new_ones() -> None:
     assert client.ack() == ["CDS 2: new"]
 
 
+def test_cluster_of_an_earlier_stream_is_removed_after_new_routes() -> None:
+    client = AdsClient()
+    client.subscribe(LISTENER, "api")
+    client.subscribe(ROUTE_CONFIG, "routes")
+    client.subscribe(CLUSTER, "old")
+    assert client.publish(mesh("new")) == ["LDS 1: api", "RDS 1: routes", "CDS 1:"]
+
+
+def test_cluster_of_an_earlier_stream_is_removed_after_routes_that_wait_for_endpoints() -> None:
+    client = grpc_client(mesh("new"))
+    changed = mesh("new", port=2, version="2").with_(route_config("routes", route(cluster="new")))
+    assert client.publish(changed) == ["EDS 2: new"]
+    assert client.subscribe(CLUSTER, "old", "new") == []
+    assert client.ack() == ["RDS 3: routes", "CDS 2: new"]
+
+
+def test_cluster_of_an_earlier_stream_is_removed_while_routes_are_withheld() -> None:
+    client = AdsClient()
+    client.subscribe(LISTENER, "api")
+    client.subscribe(CLUSTER, "old")
+    client.stream.on_snapshot(mesh("new"), Withheld(types=frozenset({LISTENER})))
+    assert client.stream.verdict(CLUSTER) is Verdict.PENDING
+
+
 def test_removal_is_not_sent_when_the_client_unsubscribes() -> None:
     client = grpc_client(mesh("old"))
     client.publish(mesh("old").replaced(mesh("new")))
