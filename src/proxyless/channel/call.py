@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from proxyless.base import EMPTY_ATTRIBUTES, EMPTY_METADATA, Metadata, Status
+from proxyless.base import EMPTY_ATTRIBUTES, EMPTY_METADATA, OK, Metadata, Status
 from proxyless.base.frozen import frozen
 from proxyless.channel.attempt import NULL_OBSERVER, Attempt
 from proxyless.channel.call_attempts import CallAttempts, Station
@@ -339,9 +339,9 @@ class Call(CallAttempts):
     def _drop(self, status: Status) -> None:
         self.cancel(status)
 
-    def _queue(self, _result: PickResult) -> None:
+    def _queue(self, result: PickResult) -> None:
         self._note_wait()
-        self._channel.picks.add(self)
+        self._channel.picks.add(self, result.status if isinstance(result, Fail) else OK)
 
     def _open(
         self, transport: ClientTransport, tracker: CallTracker | None, encoder: RequestEncoder

@@ -238,8 +238,11 @@ class Channel:
             self.config.add(call)
 
     def describe_delay(self, call: WaitingCall) -> Status:
-        if call in self.picks.calls and not call.is_connected:
-            status = deadline_exceeded("a connection", failure_of(self.picker))
+        failure = self.picks.calls.get(call)
+        if failure is not None and not call.is_connected:
+            # Other RPCs may be routed to clusters that do not fail.
+            failure = failure_of(self.picker) if failure.is_ok else failure
+            status = deadline_exceeded("a connection", failure)
             return self._help(status, call.path)
         if call in self.config.unselected:
             status = deadline_exceeded("the target's config", self.describe_wait())

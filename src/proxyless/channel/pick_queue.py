@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from proxyless.base import OK, Status
 from proxyless.lb.pickers import QUEUE_PICKER
 
 if TYPE_CHECKING:
@@ -35,11 +36,11 @@ class PickQueue:
 
     def __init__(self) -> None:
         self.picker: Picker = QUEUE_PICKER
-        # In the order of their first pick.
-        self.calls: dict[QueuedCall, None] = {}
+        # In the order of their first pick, each with the failure of its last one, or OK.
+        self.calls: dict[QueuedCall, Status] = {}
 
-    def add(self, call: QueuedCall) -> None:
-        self.calls[call] = None
+    def add(self, call: QueuedCall, failure: Status = OK) -> None:
+        self.calls[call] = failure
 
     def remove(self, call: QueuedCall) -> None:
         """Idempotent."""

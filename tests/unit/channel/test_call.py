@@ -154,6 +154,16 @@ def test_deadline_before_the_rpc_is_sent_names_what_it_waited_for() -> None:
     assert queued.status.details.endswith("while waiting for a connection: down")
 
 
+def test_deadline_of_a_queued_rpc_names_the_failure_of_its_pick_when_others_are_picked() -> None:
+    world = ChannelWorld()
+    world.connect()
+    world.report(State.READY, RecordingPicker(Fail(DOWN)))
+    _, queued = world.call(timeout_s=1.0, wait_for_ready=True)
+    world.clock.advance(1.0)
+    assert queued.status is not None
+    assert queued.status.details.endswith("while waiting for a connection: down")
+
+
 def test_timeout_on_the_wire_is_the_remaining_time_after_a_wait() -> None:
     world = ChannelWorld()
     world.connect()
