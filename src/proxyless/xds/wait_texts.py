@@ -32,6 +32,9 @@ def describe_sender(dump: ResourceDump, servers: Sequence[ServerView]) -> str:
     """The server that has to send a resource, and its time limit, as the end of a sentence."""
     for server in servers:
         wait_s = server.waits.get((dump.type_url, dump.name))
+        if wait_s == 0:
+            # Its host may be gone; 20 s later the connection is closed (D50).
+            return f", {name_server(server.uri)} has not sent it in time, nor answered a ping yet"
         if wait_s is not None:
             return f", {name_server(server.uri)} has {format_seconds(wait_s)} left to send it"
     last = servers[-1] if servers else None

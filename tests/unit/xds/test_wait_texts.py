@@ -25,6 +25,10 @@ def view(
     ("servers", "text"),
     [
         ([view(waits={(TYPE_URL, "a"): 12.0})], ', xds server "td:443" has 12 s left to send it'),
+        (
+            [view(waits={(TYPE_URL, "a"): 0.0})],
+            ', xds server "td:443" has not sent it in time, nor answered a ping yet',
+        ),
         ([view(DOWN)], f": {DOWN.details}"),
         ([view(ready=False)], ', xds server "td:443" is being connected'),
         ([], ", there is no server"),
