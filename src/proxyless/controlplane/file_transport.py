@@ -27,7 +27,7 @@ from proxyless.controlplane.ads import AdsStream
 from proxyless.controlplane.change_condition import ChangeCondition
 from proxyless.controlplane.delta import DeltaAdsStream
 from proxyless.controlplane.files import LOGGER, FileSource
-from proxyless.controlplane.stream import ServedConfig, StreamPump
+from proxyless.controlplane.stream import REMOVAL_GRACE_S, ServedConfig, StreamPump
 from proxyless.protos import Proto, message_class
 from proxyless.runtime.tasks import create_owned_task
 from proxyless.xds.client.codec import ADS_PATH, DELTA_PATH
@@ -115,7 +115,8 @@ class FileTransport:
 
     def open(self, method_path: str, listener: StreamListener) -> FileStream:
         variant, request_type = _VARIANTS.get(method_path, _VARIANTS[ADS_PATH])
-        stream = FileStream(self, listener, variant(), request_type)
+        core = variant(removal_grace_s=REMOVAL_GRACE_S)
+        stream = FileStream(self, listener, core, request_type)
         self._streams[stream] = None
         if method_path not in _VARIANTS:
             self.clock.call_later(0, lambda: stream.end(_NO_SUCH_METHOD))

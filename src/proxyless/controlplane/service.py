@@ -23,7 +23,12 @@ from proxyless.controlplane.change_condition import ChangeCondition
 from proxyless.controlplane.delta import DeltaAdsStream
 from proxyless.controlplane.resource import type_name
 from proxyless.controlplane.snapshot import Snapshot
-from proxyless.controlplane.stream import ServedConfig, SnapshotSource, StreamPump
+from proxyless.controlplane.stream import (
+    REMOVAL_GRACE_S,
+    ServedConfig,
+    SnapshotSource,
+    StreamPump,
+)
 from proxyless.protos import Proto, message_class
 
 if TYPE_CHECKING:
@@ -65,9 +70,7 @@ class ServiceOptions:
 
     # If False, all parts of a change are sent at once, for tests of clients.
     is_paced: bool = True
-    # The time before old clusters are removed from a client that has new routes: RPCs that were
-    # routed before may not be picked yet, or may be retried.
-    removal_grace_s: float = 0.5
+    removal_grace_s: float = REMOVAL_GRACE_S
     # Whether resources are sent in a Resource message to clients with that client feature.
     can_wrap: bool = False
     identifier: str = "proxyless"

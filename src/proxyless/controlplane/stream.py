@@ -30,6 +30,9 @@ SnapshotSource: TypeAlias = Snapshot | Callable[[Proto], Snapshot]
 OUTBOX_MAX: Final = 16
 # The time for a client to subscribe to the clusters of new routes, before old ones are removed.
 REMOVAL_TIMEOUT_S: Final = 5.0
+# The time before old clusters are removed from a client that has new routes: RPCs that were routed
+# before may not be picked yet, or may be retried.
+REMOVAL_GRACE_S: Final = 0.5
 # The time for a last response before the end of a stream: grpcio cannot send a status while it
 # sends a message.
 WRITE_TIMEOUT_S: Final = 2.0

@@ -11,8 +11,9 @@ import pytest
 
 from proxyless.assembly import Registries
 from proxyless.base import OK, Status, StatusCode
-from proxyless.controlplane import dns_cluster
+from proxyless.controlplane import dns_cluster, listener, route
 from proxyless.controlplane import documents as documents_module
+from proxyless.controlplane import file_transport as file_transport_module
 from proxyless.controlplane.file_transport import FileTransports, parse_file_uri
 from proxyless.controlplane.files import POLL_INTERVAL_S, SETTLE_INTERVAL_S
 from proxyless.runtime import VirtualClock, seeded_random
@@ -132,6 +133,29 @@ async def test_resources_are_read_from_files_and_changes_are_followed(
     await world.follow()
     assert names(b.take()) == ["b"]
     assert a.take() == []
+
+
+async def test_old_cluster_is_kept_for_a_grace_after_new_routes(
+    world: FileClientWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RPCs that were routed before may not be picked yet."""
+
+    def write(cluster: str) -> None:
+        documents = [to_document(listener("api", [route(cluster=cluster)]))]
+        world.write(json.dumps(documents + json.loads(clusters(cluster))))
+
+    monkeypatch.setattr(file_transport_module, "REMOVAL_GRACE_S", 3_600.0)
+    write("old")
+    recorder: Any = WatchRecorder()
+    world.client.watch(world.types.listener, "api", recorder)
+    old, new = world.watch("old"), world.watch("new")
+    await world.settle()
+    assert names(old.take()) == ["old"]
+    write("new")
+    await world.follow()
+    assert names(recorder.take()) == ["api", "api"]
+    assert names(new.take())[-1] == "new"
+    assert old.take() == []
 
 
 async def test_name_that_is_not_in_the_files_is_logged_at_once(
