@@ -181,6 +181,17 @@ def test_cluster_that_is_in_error_already_is_no_reason_to_hold_other_changes() -
 
 
 @pytest.mark.spec("HOLD-05")
+def test_config_whose_clusters_are_all_in_error_is_not_held() -> None:
+    world = DependencyWorld()
+    world.publish(listener(), route_config("misspelt"))
+    world.remove(CDS, "misspelt")
+    world.publish(cluster("a"), endpoints("a", "10.0.0.1:80"), route_config("a", "b"))
+    world.publish_error(CDS, "b", AWAY)
+    assert addresses(world, "a") == ["10.0.0.1:80"]
+    assert isinstance(world.config.clusters["b"], ClusterError)
+
+
+@pytest.mark.spec("HOLD-05")
 def test_nothing_is_held_after_the_listener_was_lost() -> None:
     world = start_plain("a")
     world.remove(LDS, SERVICE)

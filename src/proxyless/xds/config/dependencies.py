@@ -116,8 +116,10 @@ class _Resolution:
         # The config that may be held, and the reasons to hold it.
         self._in_force = in_force
         self._unanswered: dict[Missing, None] = {}
-        # Whether a cluster that is not in that config is a reason.
-        self._does_new_hold = in_force is not None
+        # Whether a cluster that is not in that config is a reason. No RPC would be helped by a
+        # config without any cluster that works.
+        found = in_force.clusters.values() if in_force is not None else ()
+        self._does_new_hold = any(map(_has_endpoints, found))
         # Shared by all aggregates; and those whose endpoints no server has answered.
         self._leaves: dict[str, ClusterConfig | Missing] = {}
         self._silent_leaves: dict[str, Missing] = {}
