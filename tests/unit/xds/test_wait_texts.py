@@ -30,6 +30,7 @@ def view(
             ', xds server "td:443" has not sent it in time, nor answered a ping yet',
         ),
         ([view(DOWN)], f": {DOWN.details}"),
+        ([view()], ', xds server "td:443" is connected and has not sent it'),
         ([view(ready=False)], ', xds server "td:443" is being connected'),
         ([], ", there is no server"),
     ],
