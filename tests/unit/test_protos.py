@@ -1,5 +1,6 @@
 """Unit tests of proxyless.protos."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,34 @@ request().node.CopyFrom(node(id="n"))
 def test_an_unknown_message_is_a_key_error() -> None:
     with pytest.raises(KeyError, match="unknown"):
         message_class("envoy.unknown.v3.Nothing")
+
+
+@pytest.mark.parametrize("implementation", ["python", "upb"])
+def test_text_that_is_not_utf8_cannot_be_decoded(implementation: str) -> None:
+    # In a process of its own, because protobuf chooses its implementation when it is imported.
+    code = """
+from google.protobuf.internal import api_implementation
+from proxyless.protos import message_class
+from proxyless.xds.client.codec import decode_response
+from proxyless.xds.parsing.decoding import decode_resource
+
+def decode(serialized):
+    try:
+        steps = decode_resource("envoy.config.cluster.v3.Cluster", serialized, None)
+        while True:
+            next(steps)
+    except StopIteration as done:
+        return done.value.error
+
+not_utf8 = b"\\x0a\\x01\\x80"
+print(api_implementation.Type(), decode_response(not_utf8), decode(not_utf8))
+"""
+    environ = os.environ | {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": implementation}
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False
+    )
+    error = "cluster: cannot be decoded as envoy.config.cluster.v3.Cluster"
+    assert run.stdout == f"{implementation} None {error}\n", run.stderr
 
 
 def test_the_pool_is_not_the_default_pool() -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
-from google.protobuf.message import DecodeError
 
 from proxyless.base.frozen import frozen
 from proxyless.base.texts import count, quote
+from proxyless.protos import DECODE_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -60,7 +60,7 @@ class MethodSchema:
             return json_format.MessageToJson(
                 message, descriptor_pool=self.pool, preserving_proto_field_name=True
             )
-        except (DecodeError, TypeError, json_format.SerializeToJsonError) as error:
+        except (*DECODE_ERRORS, TypeError, json_format.SerializeToJsonError) as error:
             raise SchemaError(f"response is not a {name}: {error}") from None
 
 
@@ -74,7 +74,7 @@ def read_protosets(paths: Iterable[Path]) -> dict[str, descriptor_pb2.FileDescri
             raise SchemaError(f"{path}: has more than {PROTOSET_BYTES_MAX} bytes")
         try:
             found = descriptor_pb2.FileDescriptorSet.FromString(content)
-        except DecodeError:
+        except DECODE_ERRORS:
             raise SchemaError(f"{path}: is not a descriptor set of protoc") from None
         files.update((file.name, file) for file in found.file)
     return files

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.message import DecodeError
 
 from proxyless.base.texts import quote
 from proxyless.cli.message_schemas import SchemaError, find_method, well_known_file
+from proxyless.protos import DECODE_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -133,7 +133,7 @@ class _Exchange:
                 raise SchemaError(f"reflection sends too much, wanted at most {limits}")
             try:
                 file = descriptor_pb2.FileDescriptorProto.FromString(serialized)
-            except DecodeError:
+            except DECODE_ERRORS:
                 raise SchemaError("reflection sent a file that is not a descriptor") from None
             self._files.setdefault(file.name, file)
 

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from google.protobuf import json_format
-from google.protobuf.message import DecodeError
 
 from proxyless.base.texts import count
 from proxyless.cli.admin_client import TIMEOUT_S, describe_failure, fetch_status
 from proxyless.cli.arguments import add_timeout_option, parse_address, refuse_options
 from proxyless.cli.output import JSON, add_output_option, fail, print_json, print_lines, print_table
 from proxyless.observe import ClientStatus, ResourceRow, read_status
-from proxyless.protos import descriptor_pool_of_envoy, message_class
+from proxyless.protos import DECODE_ERRORS, descriptor_pool_of_envoy, message_class
 
 if TYPE_CHECKING:
     import argparse
@@ -173,5 +172,5 @@ def _decode(row: ResourceRow) -> Any:  # noqa: ANN401 - whatever the resource is
         message = message_class(row.type_url.rpartition("/")[2]).FromString(row.value)
         pool = descriptor_pool_of_envoy()
         return json.loads(json_format.MessageToJson(message, descriptor_pool=pool))
-    except (KeyError, TypeError, DecodeError, json_format.Error):
+    except (KeyError, TypeError, *DECODE_ERRORS, json_format.Error):
         return {"serialized": row.value.hex()}

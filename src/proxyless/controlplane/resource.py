@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from google.protobuf.message import DecodeError
-
 from proxyless.base.frozen import frozen
-from proxyless.protos import Proto, message_class
+from proxyless.protos import DECODE_ERRORS, Proto, message_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -86,7 +84,7 @@ class Resource:
         full_name = wrapper.resource.type_url.rpartition("/")[2]
         try:
             message = message_class(full_name).FromString(wrapper.resource.value)
-        except (DecodeError, KeyError):
+        except (*DECODE_ERRORS, KeyError):
             raise ValueError(f"resource {wrapper.name!r} has no message of a known type") from None
         return cls.of(message, wrapper.name)
 
@@ -181,5 +179,5 @@ def _unpack(packed: Proto, full_name: str) -> Proto | None:
         return None
     try:
         return message_class(full_name).FromString(packed.value)
-    except DecodeError:  # The client will reject it.
+    except DECODE_ERRORS:  # The client will reject it.
         return None

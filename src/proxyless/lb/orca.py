@@ -70,11 +70,11 @@ def find_load_report(trailing_metadata: Metadata) -> LoadReport | None:
 @lru_cache(_CACHED_REPORTS_MAX)
 def parse_load_report(data: bytes) -> LoadReport | None:
     """Parse the bytes; None if they are malformed."""
-    from google.protobuf.message import DecodeError  # noqa: PLC0415 - with the first report
+    from proxyless.protos import DECODE_ERRORS  # noqa: PLC0415 - with the first report
 
     try:
         report = _message_class(_REPORT).FromString(data)
-    except DecodeError:
+    except DECODE_ERRORS:
         return None
     return LoadReport(
         cpu_utilization=report.cpu_utilization,

@@ -9,15 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from google.protobuf.message import DecodeError
-
 from proxyless.base import ValidationErrors
 from proxyless.base.frozen import frozen
 from proxyless.observe.findings import Audience, Finding, Severity
 from proxyless.observe.lint_istio import ISTIO_RULES, describe_setting
 from proxyless.observe.lint_rules import RULES
 from proxyless.observe.parsed_fields import OPAQUE_FIELDS, PARSED_FIELDS, describe_ignored
-from proxyless.protos import Proto, message_class
+from proxyless.protos import DECODE_ERRORS, Proto, message_class
 from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, ServerConfig
 from proxyless.xds.view import message_parsers
 
@@ -130,6 +128,6 @@ def _walk_inside(message: Proto, path: str) -> Iterator[Finding]:
         return
     try:
         inner = message_class(name).FromString(message.value)
-    except DecodeError:  # The parsers report it.
+    except DECODE_ERRORS:  # The parsers report it.
         return
     yield from _walk(inner, f'{path}["{name}"]')

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from google.protobuf.message import DecodeError
-
 from proxyless.base.frozen import frozen
 from proxyless.observe import parsed_fields
 from proxyless.observe.findings import Audience, Finding, Severity
-from proxyless.protos import Proto, message_class
+from proxyless.protos import DECODE_ERRORS, Proto, message_class
 from proxyless.xds.view import collection_of
 
 if TYPE_CHECKING:
@@ -306,5 +304,5 @@ def _unpack(packed: Proto, name: str) -> Proto | None:
         return None
     try:
         return message_class(name).FromString(packed.value)
-    except DecodeError:  # The parsers report it.
+    except DECODE_ERRORS:  # The parsers report it.
         return None

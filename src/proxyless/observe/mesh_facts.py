@@ -11,11 +11,10 @@ import json
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from google.protobuf import json_format
-from google.protobuf.message import DecodeError
 
 from proxyless.base.texts import count
 from proxyless.observe import parsed_fields
-from proxyless.protos import Proto, descriptor_pool_of_envoy, message_class
+from proxyless.protos import DECODE_ERRORS, Proto, descriptor_pool_of_envoy, message_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -66,7 +65,7 @@ def _add_listener(message: Proto, facts: Facts) -> None:
     packed = message.api_listener.api_listener
     try:
         found = message_class(parsed_fields.MANAGER).FromString(packed.value)
-    except DecodeError:
+    except DECODE_ERRORS:
         return
     _add_routes(found.route_config, message.name, facts)
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from google.protobuf.message import DecodeError
-
 from proxyless.observe import parsed_fields
-from proxyless.protos import Proto, message_class
+from proxyless.protos import DECODE_ERRORS, Proto, message_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,7 +38,7 @@ def _find_route_configs(message: Proto) -> Iterator[Proto]:
     if packed.type_url.rpartition("/")[2] == parsed_fields.MANAGER:
         try:
             manager = message_class(parsed_fields.MANAGER).FromString(packed.value)
-        except DecodeError:
+        except DECODE_ERRORS:
             return
         if manager.HasField("route_config"):
             yield manager.route_config

@@ -12,20 +12,24 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from google.protobuf.internal import api_implementation
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from google.protobuf.descriptor_pool import DescriptorPool
 
-__all__ = ["Proto", "descriptor_pool_of_envoy", "message_class"]
+__all__ = ["DECODE_ERRORS", "Proto", "descriptor_pool_of_envoy", "message_class"]
 
 # A message. Its class is created at run time, so its fields have no types.
 Proto: TypeAlias = Any
+
+# What parsing raises for bytes that are not a message. protobuf's implementation in Python, which
+# is installed where there is no wheel, raises the second for a text that is not UTF-8.
+DECODE_ERRORS: Final = (DecodeError, UnicodeDecodeError)
 
 # The implementation in C is used directly if protobuf uses it: the public modules also import the
 # one in Python, in 12 ms, and create the classes of all messages that a message may contain, in 20.

@@ -47,7 +47,7 @@ class TooLargeError(DecodeError):
 
 
 def merge_in_steps(message: Proto, serialized: bytes) -> Generator[int, None, None]:
-    """Merge a serialized message; yields the work of each step. Raises DecodeError.
+    """Merge a serialized message; yields the work of each step. Raises DECODE_ERRORS.
 
     The result is that of `message.MergeFromString(serialized)`.
     """

@@ -10,11 +10,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from google.protobuf.message import DecodeError
-
 from proxyless.base.texts import count, one_line
 from proxyless.cli.top.samples import ChannelRow, ClusterRow, EndpointRow, Sample
-from proxyless.protos import message_class
+from proxyless.protos import DECODE_ERRORS, message_class
 from proxyless.xds.view import collection_of
 
 if TYPE_CHECKING:
@@ -69,7 +67,7 @@ def _read_resource(row: ResourceRow, held: Mapping[tuple[str, str], ResourceRow]
         assignment, eds = cluster.load_assignment, held.get((_ENDPOINTS, service))
         if eds is not None:
             assignment = message_class(_ENDPOINTS).FromString(eds.value)
-    except DecodeError:
+    except DECODE_ERRORS:
         return replace(base, problem=base.problem or "its contents cannot be read")
     endpoints = tuple(_read_assignment(assignment, held))
     priorities = {endpoint.priority for endpoint in endpoints}
@@ -84,7 +82,7 @@ def _find_endpoints(group: Proto, held: Mapping[tuple[str, str], ResourceRow]) -
     collection = group.leds_cluster_locality_config.leds_collection_name
     for (kind, name), row in held.items():
         if kind == _LB_ENDPOINT and row.value and collection_of(name) == collection:
-            with suppress(DecodeError):
+            with suppress(*DECODE_ERRORS):
                 yield message_class(_LB_ENDPOINT).FromString(row.value)
 
 

@@ -15,13 +15,11 @@ from itertools import pairwise
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from google.protobuf.message import DecodeError
-
 from proxyless.base import Address, IpAddress, State, parse_address, quote
 from proxyless.base.frozen import frozen
 from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LISTENER, Resource
 from proxyless.observe.flight.recording import RESOURCE_EVENT, RPC_EVENT
-from proxyless.protos import message_class
+from proxyless.protos import DECODE_ERRORS, message_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -194,7 +192,7 @@ def _read_resource(entry: Entry) -> Resource:
         case {"type_url": str(type_url), "name": str(name), "value": str(value)}:
             try:
                 return _without_tls(Resource(type_url, name, b64decode(value, validate=True)))
-            except (Base64Error, DecodeError):
+            except (Base64Error, *DECODE_ERRORS):
                 pass
         case _:
             pass
@@ -259,7 +257,7 @@ def _endpoint_addresses(configs: Sequence[ConfigStep]) -> Iterator[Address]:
         seen.add(resource.value)
         try:
             message = load_assignment.FromString(resource.value)
-        except DecodeError:
+        except DECODE_ERRORS:
             text = f"endpoints {quote(resource.name)} cannot be read"
             raise UnsuitableRecordingError(text) from None
         for group in message.endpoints:

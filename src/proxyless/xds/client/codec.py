@@ -10,10 +10,8 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from google.protobuf.message import DecodeError
-
 from proxyless.base.frozen import frozen
-from proxyless.protos import Proto, message_class
+from proxyless.protos import DECODE_ERRORS, Proto, message_class
 from proxyless.protos.merging import PART_BYTES_MAX, merge_in_steps
 from proxyless.version import __version__
 from proxyless.xds.client.slices import finish
@@ -145,7 +143,7 @@ def decode_response(serialized: bytes) -> DiscoveryResponse | None:
     message = message_class("envoy.service.discovery.v3.DiscoveryResponse")()
     try:
         message.ParseFromString(serialized)
-    except DecodeError:
+    except DECODE_ERRORS:
         return None
     return DiscoveryResponse(
         message.type_url,
@@ -179,7 +177,7 @@ def decode_response_in_steps(
             if not len(resources) % _RESOURCES_PER_STEP:
                 yield _RESOURCES_PER_STEP
         errors = yield from _read_errors_in_steps(message)
-    except DecodeError:
+    except DECODE_ERRORS:
         return None
     return DiscoveryResponse(
         message.type_url, message.version_info, message.nonce, resources, errors
@@ -213,7 +211,7 @@ def decode_delta_response_in_steps(
     resources: list[RawResource] = []
     try:
         yield from merge_in_steps(message, serialized)
-    except DecodeError:
+    except DECODE_ERRORS:
         return None
     kind, version, nonce = message.type_url, message.system_version_info, message.nonce
     lists = (message.resources, message.resource_errors, message.removed_resources)
@@ -265,7 +263,7 @@ def _unwrap_in_steps(value: bytes) -> Generator[int, None, RawResource]:
     wrapper = message_class("envoy.service.discovery.v3.Resource")()
     try:
         yield from merge_in_steps(wrapper, value)
-    except DecodeError:
+    except DECODE_ERRORS:
         return RawResource(_WRAPPER_URL, value)
     return RawResource(wrapper.resource.type_url, wrapper.resource.value, wrapper.name)
 
@@ -276,7 +274,7 @@ def _unwrap(type_url: str, value: bytes) -> RawResource:
     wrapper = message_class("envoy.service.discovery.v3.Resource")()
     try:
         wrapper.ParseFromString(value)
-    except DecodeError:
+    except DECODE_ERRORS:
         # Its type is not the requested one, so it is rejected.
         return RawResource(type_url, value)
     return RawResource(wrapper.resource.type_url, wrapper.resource.value, wrapper.name)

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from google.protobuf.message import DecodeError
-
 from proxyless.base.frozen import frozen
-from proxyless.protos import Proto, message_class
+from proxyless.protos import DECODE_ERRORS, Proto, message_class
 from proxyless.xds.client.codec import encode_node
 
 if TYPE_CHECKING:
@@ -122,7 +120,7 @@ def decode_load_response(serialized: bytes) -> LoadStatsResponse | None:
     message = message_class("envoy.service.load_stats.v3.LoadStatsResponse")()
     try:
         message.ParseFromString(serialized)
-    except DecodeError:
+    except DECODE_ERRORS:
         return None
     interval = message.load_reporting_interval
     clusters = None if message.send_all_clusters else frozenset(message.clusters)

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from google.protobuf.message import DecodeError
-
 from proxyless.base import ValidationErrors
-from proxyless.protos import Proto, message_class
+from proxyless.protos import DECODE_ERRORS, Proto, message_class
 from proxyless.protos.merging import PART_BYTES_MAX, TooLargeError, merge_in_steps
 from proxyless.xds.client.api import Decoded
 from proxyless.xds.error_texts import name_resource, name_type
@@ -45,7 +43,7 @@ def decode_resource(
     except TooLargeError as error:
         name = getattr(message, name_field)
         return Decoded(name, error=f"{name_resource(full_name, name)}: {error}")
-    except DecodeError:
+    except DECODE_ERRORS:
         return Decoded("", error=f"{name_type(full_name)}: cannot be decoded as {full_name}")
     errors = ValidationErrors()
     name = getattr(message, name_field)

@@ -9,10 +9,8 @@ import os
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from google.protobuf.message import DecodeError
-
 from proxyless.base import ValidationErrors
-from proxyless.protos import message_class
+from proxyless.protos import DECODE_ERRORS, message_class
 from proxyless.xds.client.api import Decoded
 from proxyless.xds.client.codec import decode_members_in_steps
 from proxyless.xds.client.slices import STEP_WORK, finish
@@ -48,7 +46,7 @@ class EndpointCollectionType:
         message = message_class(LB_ENDPOINT)()
         try:
             message.ParseFromString(serialized)
-        except DecodeError:
+        except DECODE_ERRORS:
             text = f"{name_resource(LB_ENDPOINT, name)}: cannot be decoded as {LB_ENDPOINT}"
             return Decoded(name, error=text)
         errors = ValidationErrors()

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from google.protobuf.message import DecodeError
-
-from proxyless.protos import message_class
+from proxyless.protos import DECODE_ERRORS, message_class
 from proxyless.protos.merging import PART_BYTES_MAX, TooLargeError, merge_in_steps
 from proxyless.xds.client.slices import finish
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
@@ -106,7 +104,7 @@ def _decode_manager(any_message: Proto, errors: ValidationErrors) -> Steps[Proto
         except TooLargeError as error:
             errors.add(str(error))
             return None
-        except DecodeError:
+        except DECODE_ERRORS:
             errors.add(f"cannot be decoded as {HTTP_CONNECTION_MANAGER}")
             return None
     return manager

@@ -10,10 +10,8 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from google.protobuf.message import DecodeError
-
 from proxyless.base.frozen import frozen
-from proxyless.protos import Proto, message_class
+from proxyless.protos import DECODE_ERRORS, Proto, message_class
 from proxyless.xds.parsing.limits import PART_WORK_MAX, REGEX_WORK_MAX
 from proxyless.xds.resources.matcher import Fraction
 
@@ -279,7 +277,7 @@ def _decode(full_name: str, serialized: bytes, errors: ValidationErrors) -> Prot
         return message_class(full_name).FromString(serialized)
     except KeyError:
         errors.add("is of a type that is not known here, wanted one that is, or a TypedStruct")
-    except DecodeError:
+    except DECODE_ERRORS:
         errors.add(f"cannot be decoded as {full_name}")
     return None
 
