@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, json_format, struct_pb2
@@ -113,6 +114,25 @@ def test_every_descriptor_follows_those_it_imports() -> None:
     for file in files.file:
         assert seen.issuperset(file.dependency), file.name
         seen.add(file.name)
+
+
+def test_package_in_an_archive_reads_its_descriptors(tmp_path: Path) -> None:
+    package = Path(protos.__file__).parents[1]
+    with ZipFile(tmp_path / "proxyless.zip", "w") as archive:
+        for path in (
+            *package.glob("*.py"),
+            *package.glob("protos/*.*"),
+            *package.glob("base/*.py"),
+        ):
+            archive.write(path, path.relative_to(package.parent))
+    code = f"""
+import sys
+sys.path.insert(0, {str(tmp_path / "proxyless.zip")!r})
+from proxyless import protos
+print(protos.__file__, protos.message_class({ROUTE!r})(name="r").name)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.stdout == f"{tmp_path}/proxyless.zip/proxyless/protos/__init__.py r\n", run.stderr
 
 
 def test_missing_descriptors_raise_with_the_command_that_makes_them(

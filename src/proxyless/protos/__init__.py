@@ -83,15 +83,17 @@ def _split_files(file_set: bytes) -> Iterator[bytes]:
 
 
 def _read_descriptors() -> bytes:
-    # Importing importlib.resources would take longer than the rest of this module.
     path = os.path.join(os.path.dirname(__file__), "descriptors.pb")
+    # The loader also reads from a zip archive. importlib.resources would do the same, and importing
+    # it would take longer than the rest of this module.
+    loader: Any = __spec__.loader
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        data: bytes = loader.get_data(path)
     except FileNotFoundError:
         raise RuntimeError(
             f"{path} is missing: the build makes it; in a source checkout, run 'make env'"
         ) from None
+    return data
 
 
 @functools.cache
