@@ -19,6 +19,7 @@ Theory of operation
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import atexit
 import logging
@@ -28,6 +29,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Event, Lock, RLock, Thread, get_ident
+from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakSet
 
@@ -250,7 +252,11 @@ async def _cancel_other_tasks() -> None:
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
-    """A uvloop if it is installed, a loop of asyncio otherwise."""
+    """A uvloop if it is installed and threads are the system's, a loop of asyncio otherwise."""
+    if not isinstance(_thread.start_new_thread, BuiltinFunctionType):
+        # Patched by gevent or the like: all threads are one of the system's. A uvloop, which waits
+        # in C, would block them all; asyncio waits in a selector, which is patched, too.
+        return asyncio.new_event_loop()
     try:
         import uvloop  # noqa: PLC0415 - an optional extra
     except ImportError:

@@ -1,11 +1,13 @@
 """Unit tests of proxyless.front.sync.background, with real threads."""
 
+import _thread
 import asyncio
 from collections.abc import Iterator
 from queue import SimpleQueue
 from threading import Barrier, Event, Thread, current_thread
 
 import pytest
+import uvloop
 
 from proxyless.front.sync import background as module
 from proxyless.front.sync.background import Background, CallbackThread, shared_background
@@ -275,3 +277,17 @@ def test_loop_is_closed_when_its_thread_cannot_be_started(
     with pytest.raises(RuntimeError, match="can't start new thread"):
         Background()
     assert loop.is_closed()
+
+
+@pytest.mark.parametrize(
+    ("start", "is_uvloop"),
+    [(_thread.start_new_thread, True), (lambda function, args: None, False)],
+    ids=["the system's", "of gevent"],
+)
+def test_loop_is_a_uvloop_unless_threads_are_patched(
+    monkeypatch: pytest.MonkeyPatch, start: object, is_uvloop: bool
+) -> None:
+    monkeypatch.setattr(_thread, "start_new_thread", start)
+    loop = module._new_loop()
+    loop.close()
+    assert isinstance(loop, uvloop.Loop) is is_uvloop
