@@ -142,8 +142,10 @@ def print_table(
         table.add_row(*(Text(one_line(text), style=style) for text, style in styled))
     # No color_system: neither colours nor other escape sequences.
     colors: Any = "standard" if uses_color(sys.stdout) else None
+    # rich before 14 takes an empty NO_COLOR for one that is set.
+    no_color = colors is None
     if is_screen(sys.stdout):
-        console = Console(highlight=False, color_system=colors)
+        console = Console(highlight=False, color_system=colors, no_color=no_color)
         if not _is_too_narrow(console, table):
             console.print(table)
             return
@@ -153,6 +155,7 @@ def print_table(
         height=_PIPE_HEIGHT,
         highlight=False,
         color_system=colors,
+        no_color=no_color,
         force_terminal=colors is not None,
     )
     with console.capture() as captured:

@@ -18,6 +18,11 @@ def screen(width: int = 130, **changes: object) -> str:
     return console.export_text()
 
 
+def without_padding(text: str) -> str:
+    """The text with one space between words: rich before 14.3 pads columns with more."""
+    return " ".join(text.split())
+
+
 @pytest.mark.parametrize(
     "shown",
     [
@@ -44,7 +49,7 @@ def screen(width: int = 130, **changes: object) -> str:
     ],
 )
 def test_screen_has_every_value_of_the_view(shown: str) -> None:
-    assert shown in screen()
+    assert shown in without_padding(screen())
 
 
 def test_backends_have_bars_unless_they_are_killed() -> None:
@@ -66,7 +71,7 @@ def test_screen_has_the_newest_part_of_the_history_at_every_width() -> None:
 
 
 def test_missed_step_is_shown_with_the_observation() -> None:
-    text = screen(steps=(STEPS[0], MISSED_STEP, STEPS[2]))
+    text = without_padding(screen(steps=(STEPS[0], MISSED_STEP, STEPS[2])))
     assert "✕ zone a is killed" in text
     assert "answered by no backend" in text
 
