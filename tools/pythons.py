@@ -1,7 +1,7 @@
 """Runs the unit, spec and e2e suites on every Python of this machine from 3.11 on.
 
-Each Python gets an environment of its own (`.pythons/`) with the newest releases of grpcio and
-protobuf; the oldest Python also one with the oldest releases that are supported. `--latest` runs
+Each Python gets an environment of its own (`.pythons/`) with the newest releases of what it needs;
+the oldest Python also one with the oldest releases that are supported. `--latest` runs
 only the newest Python, and `--coverage` measures the coverage of the cores in the same run, as CI
 does beside `make test`.
 """
@@ -12,9 +12,11 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENTS = ROOT / ".pythons"
@@ -25,14 +27,12 @@ PYTEST = ("-m", "pytest")
 WORKERS = ("-q", "-n", "2", "--dist", "loadfile", "--max-worker-restart=0")
 MINOR_MIN = 11
 MINOR_MAX = 20
-# The lower bounds of pyproject.toml.
-LOWEST = (
-    "grpcio==1.70.0",
-    "grpcio-health-checking==1.70.0",
-    "grpcio-reflection==1.70.0",
-    "grpcio-tools==1.70.0",
-    "protobuf==5.29.0",
-)
+# Extras whose lower bounds are tested. Not otel: tests of what proxyless.otel does with the
+# private names of OpenTelemetry's SDK need a newer one.
+LOWEST_EXTRAS = ("cli", "fast")
+# Packages for tests that belong to a release of grpcio.
+GRPCIO = "grpcio"
+_LOWER_BOUND = re.compile(r"(?P<name>[\w-]+)>=(?P<version>[\w.]+)")
 
 
 @dataclass(frozen=True, order=True)
@@ -57,6 +57,15 @@ class Job:
     @property
     def name(self) -> str:
         return f"{self.python.name}-{'lowest' if self.is_lowest else 'newest'}"
+
+
+def find_lowest(project: Mapping[str, Any]) -> list[str]:
+    """The lower bounds of a `project` table, as requirements of exactly these releases."""
+    extras = project["optional-dependencies"]
+    bounds = [*project["dependencies"], *(each for name in LOWEST_EXTRAS for each in extras[name])]
+    bounds += [each for each in extras["test"] if each.startswith(GRPCIO)]
+    matches = (_LOWER_BOUND.fullmatch(each) for each in bounds)
+    return [f"{match['name']}=={match['version']}" for match in matches if match is not None]
 
 
 def candidate_paths(environ: dict[str, str], home: Path) -> Iterable[Path]:
@@ -108,7 +117,9 @@ def run_job(job: Job, commands: Sequence[Sequence[str]]) -> int:
         shutil.rmtree(environment, ignore_errors=True)
         subprocess.run([job.python.executable, "-m", "venv", environment], check=True)
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    packages = ["--upgrade", "--editable", ".[test]", *(LOWEST if job.is_lowest else ())]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lowest = find_lowest(project) if job.is_lowest else []
+    packages = ["--upgrade", "--editable", ".[test]", *lowest]
     if code := subprocess.call([*pip, *packages], cwd=ROOT):
         return code
     codes = (subprocess.call([python, *command], cwd=ROOT) for command in commands)

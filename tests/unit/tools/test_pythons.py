@@ -1,5 +1,6 @@
 """Unit tests of `tools.pythons`."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tools.pythons import (
     candidate_paths,
     choose_commands,
     choose_jobs,
+    find_lowest,
     find_pythons,
     main,
 )
@@ -51,6 +53,18 @@ def test_oldest_python_also_runs_with_the_lowest_dependencies() -> None:
     jobs = choose_jobs([OLD, NEW], only=None, is_latest=False)
     assert jobs == [Job(OLD, is_lowest=True), Job(OLD), Job(NEW)]
     assert [job.name for job in jobs] == ["3.11-lowest", "3.11-newest", "3.13-newest"]
+
+
+def test_lowest_dependencies_are_the_lower_bounds_of_the_project() -> None:
+    root = Path(__file__).parents[3]
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    lowest = dict(requirement.split("==") for requirement in find_lowest(project))
+    extras = project["optional-dependencies"]
+    for bound in (*project["dependencies"], *extras["cli"], *extras["fast"]):
+        name, version = bound.split(">=")
+        assert lowest[name] == version
+    # Released together: with the newest of these, pip would refuse the oldest grpcio.
+    assert lowest["grpcio-tools"] == lowest["grpcio-reflection"] == lowest["grpcio"]
 
 
 def test_latest_is_only_the_newest_python() -> None:
