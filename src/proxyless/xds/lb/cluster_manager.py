@@ -6,9 +6,10 @@ The ConfigSelector chooses the child of an RPC; siblings never influence a pick.
 that no child has are dropped: selector and policy disagree, which must not happen.
 
 Children are updated in slices (`runtime.work_queue`). RPCs of a child that waits for its part of
-the last update are queued, so that each RPC uses one config only; such a child is updated next, so
-that the first RPC does not wait for clusters that it does not use. A cluster that has not changed
-is not updated: most updates change one cluster of many.
+the last update are queued, so that each RPC uses one config only; such a child is updated next. The
+first update starts with the children that RPCs wait for, and continues with the others
+`HEAD_START_S` later, so that the first RPC does not wait for clusters that it does not use. A
+cluster that has not changed is not updated: most updates change one cluster of many.
 """
 
 from __future__ import annotations
@@ -27,18 +28,20 @@ from proxyless.lb.config import parse_child_policy, parse_policy_list
 from proxyless.lb.description import LbNode, as_child, join_notes
 from proxyless.lb.reentrancy import Hold
 from proxyless.lb.retained_child import NOT_LISTED, RetainedChild, join_rejections
-from proxyless.runtime import ActionsJob
+from proxyless.runtime import IDLE_TIMER, ActionsJob, Soon
+from proxyless.runtime.work_queue import UNITS_PER_TURN
 from proxyless.xds.config.attributes import XDS_CONFIG, reads_config
 from proxyless.xds.error_texts import with_node
 from proxyless.xds.filters.attributes import CLUSTER, MIRROR_PREFIX
 from proxyless.xds.lb.cds.policy import CdsConfig, CdsFactory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from proxyless.base import ValidationErrors
     from proxyless.lb import Helper, PolicyRegistry, Update
     from proxyless.lb.api import Endpoints
+    from proxyless.runtime import Timer
     from proxyless.xds.config.xds_config import ClusterConfig, XdsConfig
 
 NAME: Final = "xds_cluster_manager_experimental"
@@ -47,6 +50,8 @@ NAME: Final = "xds_cluster_manager_experimental"
 UPDATE_UNITS: Final = 2
 # The same, to close a child with its policies.
 CLOSE_UNITS: Final = 15
+# Time in which children that RPCs wait for connect, before the others of the first update follow.
+HEAD_START_S: Final = 0.02
 A31_NAME: Final = "xds_cluster_manager"
 
 _NO_CHILDREN: Final = Status(StatusCode.UNAVAILABLE, "xds_cluster_manager has no children")
@@ -66,17 +71,17 @@ class ClusterManagerPicker(Picker):
     loop, and copying the map for each report would be quadratic in the number of clusters.
     """
 
-    __slots__ = ("_children", "_node_id", "_status", "_waiting")
+    __slots__ = ("_children", "_node_id", "_on_queued", "_status")
 
     def __init__(
         self,
         children: Mapping[str, ClusterChild],
-        waiting: OrderedDict[str, None],
+        on_queued: Callable[[str], None],
         status: Status,
         node_id: str = "",
     ) -> None:
         self._children: Final = children
-        self._waiting: Final = waiting
+        self._on_queued: Final = on_queued
         self._status: Final = status
         self._node_id: Final = node_id
 
@@ -86,8 +91,7 @@ class ClusterManagerPicker(Picker):
         if child is None or not child.is_pickable:
             if child is None or not child.in_config:
                 return _drop_unknown(name, self._node_id)
-            if child.name in self._waiting:
-                self._waiting.move_to_end(child.name, last=False)
+            self._on_queued(child.name)
             return QUEUE
         return child.picker.pick(info)
 
@@ -115,11 +119,16 @@ class ClusterManagerPolicy:
         self._counts = StateCounts()
         # Active during calls to children.
         self._hold: Final = Hold(self._report)
-        # The last update; the children that have not got it yet, of which a pick moves the one that
-        # it needs to the front; and the rejections of others.
+        # The last update; the children that have not got it yet, and whether an RPC waits for each:
+        # these are first; and the rejections of others.
         self._update: Update | None = None
-        self._waiting: Final[OrderedDict[str, None]] = OrderedDict()
+        self._waiting: Final[OrderedDict[str, bool]] = OrderedDict()
         self._rejections: list[str] = []
+        # Pending while the children that no RPC waits for are held back; the next update ends that.
+        # And whether they may be held back later.
+        self._head_start: Timer = IDLE_TIMER
+        self._may_hold_back = False
+        self._update_soon: Final = Soon(helper.context.clock, self._update_children)
         # From the last update, for error texts.
         self._node_id = ""
 
@@ -137,7 +146,13 @@ class ClusterManagerPolicy:
             del self._waiting[name]
         for name, policy in config.children.items():
             if not self._children[name].is_current(policy, xds_config):
-                self._waiting[name] = None
+                self._waiting.setdefault(name, False)
+        if self._head_start is not IDLE_TIMER:
+            self._head_start.cancel()
+        self._may_hold_back = self._update is None and len(self._waiting) > 1
+        if self._may_hold_back:
+            # RPCs are routed when this update has returned: children are updated in the next turn.
+            self._helper.context.work.charge(UNITS_PER_TURN)
         self._update = update
         with self._hold:
             if self._waiting:
@@ -163,20 +178,40 @@ class ClusterManagerPolicy:
             return False
         if not self._hold.active:
             with self._hold:
-                self.step()
+                has_next = self.step()
             if self._rejections:
                 # There is no update to return them from.
                 self._rejections = []
                 self._helper.request_reresolution()
-            return bool(self._waiting)
-        name, _ = self._waiting.popitem(last=False)
+            return has_next
+        name, is_awaited = self._waiting.popitem(last=False)
         update, child = self._update, self._children[name]
         assert update is not None, "children wait for an update"
         assert isinstance(update.config, ClusterManagerConfig), "the config has this policy's type"
         child.is_pickable = True
         policy = update.config.children[child.name]
         self._rejections += child.update_policy(update, update.endpoints, policy)
-        return bool(self._waiting)
+        if is_awaited and self._may_hold_back:
+            self._may_hold_back = False
+            self._head_start = self._helper.context.clock.call_later(
+                HEAD_START_S, self._update_children
+            )
+        return bool(self._waiting) and not self._is_next_held_back()
+
+    def _is_next_held_back(self) -> bool:
+        return self._head_start.pending and not next(iter(self._waiting.values()))
+
+    def _update_children(self) -> None:
+        if self._waiting:
+            self._helper.context.work.run(self, UPDATE_UNITS)
+
+    def on_queued(self, name: str) -> None:
+        """Update the child next, because an RPC waits for it. Called by pickers."""
+        if name in self._waiting:
+            self._waiting[name] = True
+            self._waiting.move_to_end(name, last=False)
+            if self._head_start.pending:
+                self._update_soon.request()
 
     def exit_idle(self) -> None:
         with self._hold:
@@ -191,6 +226,8 @@ class ClusterManagerPolicy:
 
     def close(self) -> None:
         self._helper.context.work.cancel(self)
+        self._head_start.cancel()
+        self._update_soon.cancel()
         children, self._children = self._children, {}
         if children:
             job = ActionsJob([child.close for child in children.values()])
@@ -247,7 +284,7 @@ class ClusterManagerPolicy:
     def _report(self) -> None:
         state = aggregate(self._counts, IDLE_IS_IDLE)
         status = self._failure() if state is State.TRANSIENT_FAILURE else OK
-        picker = ClusterManagerPicker(self._children, self._waiting, status, self._node_id)
+        picker = ClusterManagerPicker(self._children, self.on_queued, status, self._node_id)
         self._helper.update_state(state, picker)
 
     def _failure(self) -> Status:

@@ -14,7 +14,11 @@ from proxyless.xds.config.attributes import XDS_CONFIG
 from proxyless.xds.config.xds_config import ClusterResult
 from proxyless.xds.filters.attributes import CLUSTER
 from proxyless.xds.lb.cds.policy import CdsConfig, CdsFactory
-from proxyless.xds.lb.cluster_manager import UPDATE_UNITS, ClusterManagerFactory
+from proxyless.xds.lb.cluster_manager import (
+    HEAD_START_S,
+    UPDATE_UNITS,
+    ClusterManagerFactory,
+)
 from tests.worlds.policies import SlicedWorld
 from tests.worlds.xds_resources import aggregate, cluster, endpoints, listener, route_config
 
@@ -119,19 +123,70 @@ class RecordedCdsFactory(RecordedFactory):
         return found
 
 
+class SlicedManager:
+    """A cluster manager whose children record their updates, and whose work is done in slices."""
+
+    def __init__(self, *names: str) -> None:
+        self.recorded = RecordedFactory()
+        self._world = SlicedWorld(ClusterManagerFactory(), others=(self.recorded,))
+        self.update(*names)
+
+    def update(self, *names: str) -> None:
+        children = {name: {"childPolicy": [{"recorded": {"name": name}}]} for name in names}
+        self._world.update(config={"children": children})
+
+    def queue_rpc(self, name: str) -> None:
+        attributes = EMPTY_ATTRIBUTES.with_(CLUSTER, name)
+        assert self._world.picker.pick(PickInfo("/s/m", attributes=attributes)) is QUEUE
+
+    def updated_after(self, delay_s: float) -> list[object]:
+        """The children that were updated since the last call, after so much time."""
+        self._world.clock.advance(delay_s)
+        found = list(self.recorded.updates)
+        self.recorded.updates.clear()
+        return found
+
+
+def test_first_update_starts_with_the_clusters_that_rpcs_wait_for() -> None:
+    manager = SlicedManager("a", "b", "c", "d")
+    manager.queue_rpc("b")
+    manager.queue_rpc("d")
+    assert manager.updated_after(0) == ["d", "b"]
+    assert manager.updated_after(HEAD_START_S / 2) == []
+    # A new RPC does not wait for the others, nor do these wait longer.
+    manager.queue_rpc("c")
+    assert manager.updated_after(0) == ["c"]
+    assert manager.updated_after(HEAD_START_S / 2) == ["a"]
+
+
+def test_first_update_has_no_pause_if_no_rpc_waits() -> None:
+    manager = SlicedManager("a", "b")
+    assert manager.updated_after(0) == ["a", "b"]
+
+
+def test_first_update_of_one_cluster_is_made_at_once() -> None:
+    assert SlicedManager("a").recorded.updates == ["a"]
+
+
+def test_clusters_that_are_held_back_are_updated_by_the_next_update() -> None:
+    manager = SlicedManager("a", "b", "c")
+    manager.queue_rpc("a")
+    assert manager.updated_after(0) == ["a"]
+    manager.update("a", "c")
+    assert manager.updated_after(0) == ["c", "a"]
+    assert manager.updated_after(HEAD_START_S) == []
+
+
 def test_cluster_that_an_rpc_waits_for_is_updated_next() -> None:
     at_once = UNITS_PER_TURN // UPDATE_UNITS
     names = [f"c{number}" for number in range(at_once + 2)]
-    recorded = RecordedFactory()
-    world = SlicedWorld(ClusterManagerFactory(), others=(recorded,))
-    children = {name: {"childPolicy": [{"recorded": {"name": name}}]} for name in names}
-    world.update(config={"children": children})
-    assert recorded.updates == names[:at_once]
+    manager = SlicedManager("first")
+    manager.updated_after(0)
+    manager.update(*names)
+    assert manager.recorded.updates == names[:at_once]
     other, last = names[at_once:]
-    attributes = EMPTY_ATTRIBUTES.with_(CLUSTER, last)
-    assert world.picker.pick(PickInfo("/s/m", attributes=attributes)) is QUEUE
-    world.clock.advance(0)
-    assert recorded.updates[at_once:] == [last, other]
+    manager.queue_rpc(last)
+    assert manager.updated_after(0)[at_once:] == [last, other]
 
 
 class CdsWorld:
@@ -202,10 +257,11 @@ def test_cluster_that_was_removed_is_updated_when_it_is_added_again() -> None:
 
 def test_clusters_that_wait_for_an_update_may_be_removed_while_the_others_do_not_change() -> None:
     at_once = UNITS_PER_TURN // UPDATE_UNITS
-    clusters = {f"c{number}": leaf(f"c{number}") for number in range(at_once + 1)}
+    clusters = {f"c{number}": leaf(f"c{number}") for number in range(at_once + 2)}
     world = CdsWorld({f"cluster:{name}": {"cluster": name} for name in clusters})
+    world.update(clusters, "cluster:c0")
     world.start_update(clusters)
-    removed = f"c{at_once}"
+    removed = f"c{at_once + 1}"
     assert removed not in world.recorded.clusters
     kept = [f"cluster:{name}" for name in clusters if name != removed]
     assert world.update(clusters, *kept) == []
