@@ -13,9 +13,10 @@ their own.
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from types import MemberDescriptorType
-from typing import Any, ClassVar, Final, TypeVar, cast, dataclass_transform, overload
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar, cast, dataclass_transform, overload
 
 T = TypeVar("T")
+Setter: TypeAlias = Callable[[object, object], None]
 
 # Calls of a method before it is generated, which takes as long as 30 to 40 of them. The first
 # config of a process makes 10 or 20 objects of many classes.
@@ -122,7 +123,7 @@ class _Declaration:
 
     __slots__ = (
         "calls", "defaults", "has_post_init", "is_frozen", "is_keyword_only", "names", "positional",
-        "replaced", "specs",
+        "replaced", "setters", "specs",
     )  # fmt: skip
 
     def __init__(
@@ -141,6 +142,8 @@ class _Declaration:
         # All fields, once they are needed, and what the first calls of `__init__` use.
         self.specs: tuple[_FieldSpec, ...] | None = None
         self.positional: list[str] = []
+        # Of all fields, if all of them are positional parameters.
+        self.setters: list[Setter] | None = None
         self.has_post_init = False
         # Calls of each method until it is generated.
         self.calls: dict[str, int] = {}
@@ -164,17 +167,20 @@ class _FieldSpec:
     def __init__(self, cls: Any, name: str, declaration: _Declaration) -> None:  # noqa: ANN401
         self.name = name
         # `__setattr__` raises, so the slot is set directly.
-        self.set: Callable[[object, object], None] = getattr(cls, name).__set__
+        self.set: Setter = getattr(cls, name).__set__
         given: Any = declaration.defaults.get(name, MISSING)
-        is_field = isinstance(given, Field)
-        self.default: Any = given.default if is_field else given
-        self.factory: Any = given.default_factory if is_field else MISSING
-        self.is_compared: bool = given.compare if is_field else True
-        has_own_hash = is_field and given.hash is not None
-        self.is_hashed: bool = given.hash if has_own_hash else self.is_compared
-        self.is_parameter: bool = given.init if is_field else True
-        has_own_kind = is_field and given.kw_only is not MISSING
-        is_keyword: bool = given.kw_only if has_own_kind else declaration.is_keyword_only
+        if not isinstance(given, Field):
+            self.default: Any = given
+            self.factory: Any = MISSING
+            self.is_compared = self.is_hashed = self.is_parameter = True
+            self.is_positional = not declaration.is_keyword_only
+            return
+        self.default = given.default
+        self.factory = given.default_factory
+        self.is_compared = given.compare
+        self.is_hashed = given.compare if given.hash is None else given.hash
+        self.is_parameter = given.init
+        is_keyword = declaration.is_keyword_only if given.kw_only is MISSING else given.kw_only
         self.is_positional = self.is_parameter and not is_keyword
 
 
@@ -189,6 +195,8 @@ def _specs(cls: Any) -> tuple[_FieldSpec, ...]:  # noqa: ANN401
             for name in declared.names
         }
         declaration.positional = [name for name, spec in by_name.items() if spec.is_positional]
+        if len(declaration.positional) == len(by_name):
+            declaration.setters = [spec.set for spec in by_name.values()]
         declaration.has_post_init = hasattr(cls, "__post_init__")
         declaration.specs = tuple(by_name.values())
     return declaration.specs
@@ -220,7 +228,9 @@ def _replace(cls: Any, name: str, value: object) -> None:  # noqa: ANN401
 
 
 def _init(self: Any, *args: object, **kwargs: object) -> None:  # noqa: ANN401
-    cls = _class_with(type(self), "__init__", _init)
+    cls = type(self)
+    if cls.__dict__.get("__init__") is not _init:
+        cls = _class_with(cls, "__init__", _init)
     if not cls.__frozen__.takes_calls("__init__") or not _set_fields(cls, self, args, kwargs):
         # Also raises the TypeError for wrong arguments.
         _generate(cls, "__init__", _init_source)(self, *args, **kwargs)
@@ -233,25 +243,33 @@ def _set_fields(
     kwargs: dict[str, object],
 ) -> bool:
     """Do what a generated `__init__` does; false for wrong arguments."""
-    specs = _specs(cls)
     declaration: _Declaration = cls.__frozen__
-    given = dict(zip(declaration.positional, args, strict=False)) | kwargs
-    if len(given) < len(args) + len(kwargs):
-        return False
-    for each in specs:
-        if each.is_parameter and each.name in given:
-            each.set(self, given.pop(each.name))
-        elif each.factory is not MISSING:
-            each.set(self, each.factory())
-        elif each.default is not MISSING:
-            each.set(self, each.default)
-        elif each.is_parameter:
+    specs = declaration.specs or _specs(cls)
+    setters = declaration.setters
+    if setters is not None and len(args) == len(setters) and not kwargs:
+        # The usual call, in half the time.
+        for index, value in enumerate(args):
+            setters[index](self, value)
+    else:
+        given = dict(zip(declaration.positional, args, strict=False)) | kwargs
+        if len(given) < len(args) + len(kwargs) or not _set_by_name(specs, self, given):
             return False
-    if given:
-        return False
     if declaration.has_post_init:
         self.__post_init__()
     return True
+
+
+def _set_by_name(specs: tuple[_FieldSpec, ...], self: object, given: dict[str, Any]) -> bool:
+    """Set the given fields, and the defaults of others; false if one is missing or unknown."""
+    for each in specs:
+        value = given.pop(each.name, each.default) if each.is_parameter else each.default
+        if value is MISSING and each.factory is not MISSING:
+            value = each.factory()
+        if value is not MISSING:
+            each.set(self, value)
+        elif each.is_parameter:
+            return False
+    return not given
 
 
 def _eq(self: Any, other: Any) -> bool:  # noqa: ANN401
