@@ -10,12 +10,12 @@ import asyncio
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from proxyless.base import StatusCode
-from proxyless.base.frozen import frozen
+from proxyless.base.frozen import frozen, replace
 from proxyless.channel import (
     Channel,
     LoopStack,

@@ -4,7 +4,8 @@
 work on it as on any dataclass. A process declares hundreds of value classes and makes one or two
 objects of most of them. To generate and compile their methods would take longer than all the rest
 of them, so the first calls of a method go through the fields one by one, and `Field` objects are
-made when `fields` is first called (ADR 0015, ADR 0025).
+made when `fields` is first called (ADR 0015, ADR 0025), which `dataclasses.replace` does and
+`replace` does not.
 
 `@mutable` is the same for `@dataclass(slots=True)`. Ordered classes use `dataclass`, or a method of
 their own.
@@ -63,6 +64,14 @@ def mutable(
         return declared
 
     return declare if cls is None else declare(cls)
+
+
+def replace(value: T, /, **changes: object) -> T:
+    """Like `dataclasses.replace` for a value of these classes, and makes no `Field` objects."""
+    for each in _specs(type(value)):
+        if each.is_parameter and each.name not in changes:
+            changes[each.name] = getattr(value, each.name)
+    return type(value)(**changes)
 
 
 def _declare(

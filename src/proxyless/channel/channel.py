@@ -11,11 +11,11 @@ happens on one loop.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import State, Status, StatusCode, one_line
+from proxyless.base.frozen import replace
 from proxyless.channel.call import Call, longest_wait_s
 from proxyless.channel.config_selector import (
     CONFIG_SELECTOR,

@@ -11,12 +11,11 @@ import json
 import logging
 import os
 import re
-from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import BackoffPolicy
-from proxyless.base.frozen import frozen
+from proxyless.base.frozen import frozen, replace
 from proxyless.channel import ChannelOptions, SubchannelOptions
 from proxyless.channel.credentials import (
     CallCredentials,

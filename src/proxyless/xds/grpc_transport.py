@@ -10,11 +10,11 @@ loop, messages one by one as they are requested.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from proxyless.base import EMPTY_METADATA, BackoffPolicy, Metadata, State, Status, StatusCode
-from proxyless.base.frozen import frozen
+from proxyless.base.frozen import frozen, replace
 from proxyless.channel import Call, Channel, ChannelOptions
 from proxyless.channel.call import probe_peer
 from proxyless.channel.credentials import CombinedCredentials, RefusedCredentials

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import pytest
 
 from proxyless.base.frozen import UNGENERATED_CALLS, frozen, mutable
+from proxyless.base.frozen import replace as replace_frozen
 
 T = TypeVar("T")
 Decorator = Callable[[type[Any]], type[Any]]
@@ -414,3 +415,24 @@ def test_dataclass_may_extend_a_mutable_class() -> None:
     longer = Longer("a", unit="m")
     longer.unit = "h"
     assert (longer.name, longer.unit) == ("a", "h")
+
+
+@pytest.mark.parametrize("changes", [{}, {"port": 3}])
+def test_own_replace_returns_what_that_of_dataclasses_does(changes: dict[str, Any]) -> None:
+    assert replace_frozen(Checked(1), **changes) == replace(Checked(1), **changes)
+    assert replace_frozen(Options(name="n", size=2), name="m") == Options(name="m", size=2)
+
+
+@pytest.mark.parametrize("name", ["unknown", "text"])
+def test_own_replace_refuses_what_is_no_parameter(name: str) -> None:
+    with pytest.raises(TypeError):
+        replace_frozen(Checked(1), **{name: "x"})
+
+
+def test_own_replace_makes_no_field_objects() -> None:
+    @frozen
+    class Given:
+        a: int = 0
+
+    assert replace_frozen(Given(), a=1).a == 1
+    assert not isinstance(Given.__dict__["__dataclass_fields__"], dict)

@@ -10,11 +10,11 @@ so that one control plane can serve clients of several versions.
 from __future__ import annotations
 
 import os
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from proxyless.base.environment import read_flag
-from proxyless.base.frozen import frozen
+from proxyless.base.frozen import frozen, replace
 from proxyless.xds.client.slices import STEP_WORK, finish
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
 from proxyless.xds.parsing.http_filters import parse_filter_overrides
