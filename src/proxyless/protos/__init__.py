@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import os
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from google.protobuf.internal import api_implementation
@@ -20,6 +21,7 @@ from google.protobuf.message import DecodeError, Message
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from google.protobuf.descriptor import Descriptor
     from google.protobuf.descriptor_pool import DescriptorPool
 
 __all__ = ["DECODE_ERRORS", "Proto", "descriptor_pool_of_envoy", "message_class"]
@@ -40,19 +42,52 @@ _FILE_TAG = 0x0A
 _MORE = 0x80
 
 
-# One per process, once it is filled.
-_pools: dict[str, DescriptorPool] = {}
+class _LazyPool:
+    """Descriptor pool to which files are added until one defines the message that is looked up.
+
+    Each file follows its imports, and the files of an xDS client come first, so a client that uses
+    little adds two thirds of them.
+    """
+
+    def __init__(self) -> None:
+        self.pool: Final = _new_pool()
+        self._files: Final = _split_files(_read_descriptors())
+        self._lock: Final = Lock()
+
+    def find(self, full_name: str) -> Descriptor:
+        """The descriptor of a message; KeyError if no file defines it."""
+        with self._lock:
+            while True:
+                try:
+                    return self.pool.FindMessageTypeByName(full_name)
+                except KeyError:
+                    file = next(self._files, None)
+                    if file is None:
+                        raise
+                self.pool.AddSerializedFile(file)
+
+    def fill(self) -> None:
+        with self._lock:
+            for file in self._files:
+                self.pool.AddSerializedFile(file)
+
+
+# One per process, once it is made.
+_pools: dict[str, _LazyPool] = {}
 
 
 @functools.cache
-def descriptor_pool_of_envoy() -> DescriptorPool:
-    """The pool, for formats such as proto-JSON. It is filled on first use, in about 3 ms."""
-    pool = _new_pool()
-    for file in _split_files(_read_descriptors()):
-        pool.AddSerializedFile(file)
-    # Loops in several threads may each have filled one. All use the first, because messages of two
+def _lazy_pool() -> _LazyPool:
+    # Loops in several threads may each have made one. All use the first, because messages of two
     # pools cannot be mixed; `setdefault` is atomic.
-    return _pools.setdefault("envoy", pool)
+    return _pools.setdefault("envoy", _LazyPool())
+
+
+def descriptor_pool_of_envoy() -> DescriptorPool:
+    """The pool with all files, for formats such as proto-JSON."""
+    found = _lazy_pool()
+    found.fill()
+    return found.pool
 
 
 def _new_pool() -> DescriptorPool:
@@ -99,7 +134,7 @@ def _read_descriptors() -> bytes:
 @functools.cache
 def message_class(full_name: str) -> type[Proto]:
     """The class of the message with this full name; KeyError if it has no descriptor."""
-    descriptor = descriptor_pool_of_envoy().FindMessageTypeByName(full_name)
+    descriptor = _lazy_pool().find(full_name)
     if _IS_UPB:
         from google._upb._message import MessageMeta  # noqa: PLC0415
 

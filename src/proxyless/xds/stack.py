@@ -15,6 +15,7 @@ from proxyless.xds.bootstrap.bootstrap import FILE_SCHEME
 from proxyless.xds.client import Tools, XdsClientOptions, XdsClients
 from proxyless.xds.client.codec import REQUEST_NAME
 from proxyless.xds.grpc_transport import GrpcTransports
+from proxyless.xds.parsing.cluster import CLUSTER
 from proxyless.xds.resolver import XdsTools, resource_types
 
 if TYPE_CHECKING:
@@ -85,7 +86,9 @@ class XdsStack:
         self.clients = XdsClients(transports, tools, options)
         self._clock = stack.clock
         # Done while the control plane is asked, so that its answer does not wait for them.
-        actions: list[Callable[[], object]] = [partial(message_class, REQUEST_NAME)]
+        actions: list[Callable[[], object]] = [
+            partial(message_class, name) for name in (REQUEST_NAME, CLUSTER)
+        ]
         actions += [partial(policies.find, name) for name in POLICIES_OF_EVERY_CONFIG]
         _run_in_turns(stack.clock, TURNS_BEFORE_IMPORTS, iter(actions))
 
