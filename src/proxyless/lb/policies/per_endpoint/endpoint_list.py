@@ -48,7 +48,7 @@ START_UNITS: Final = 15
 CLOSE_UNITS: Final = 3
 # While many are to be started and few are READY, fewer are started in a turn: the first connection,
 # which RPCs wait for, and their answers take several turns.
-FIRST_UNITS: Final = 80
+FIRST_UNITS: Final = 160
 MANY_STARTING: Final = 50
 FEW_READY: Final = 10
 
