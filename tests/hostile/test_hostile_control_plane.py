@@ -16,10 +16,10 @@ import pytest
 
 from proxyless.assembly import default_policies
 from proxyless.protos import Proto, message_class
-from proxyless.runtime import LoopClock, VirtualClock, seeded_random
+from proxyless.runtime import LoopClock, VirtualClock, WorkQueue, seeded_random
+from proxyless.runtime.work_queue import UNITS_PER_TURN, finish
 from proxyless.xds.bootstrap import Bootstrap, Node
 from proxyless.xds.client import DecodeContext, Decoded, Tools, XdsClient, codec
-from proxyless.xds.client.slices import SLICE_WORK, SliceQueue, finish
 from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
 from proxyless.xds.parsing import (
     ClusterType,
@@ -43,8 +43,8 @@ from tests.worlds.xds_clients import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from proxyless.runtime.work_queue import Steps
     from proxyless.xds.client import ResourceType
-    from proxyless.xds.client.slices import Steps
 
 # A pause of the machine may add CPU time to one callback.
 pytestmark = pytest.mark.rerun("the CPU time of callbacks is measured")
@@ -194,7 +194,9 @@ class LoopWorld:
         clock: Any = LoopClock(asyncio.get_running_loop())
         self._transports = FakeXdsTransports(clock)
         bootstrap = Bootstrap(servers=(server_config(),), node=Node(id="edge-7"))
-        self.client = XdsClient(bootstrap, self._transports, Tools(clock, seeded_random(1)))
+        self.client = XdsClient(
+            bootstrap, self._transports, Tools(clock, seeded_random(1), work=WorkQueue(clock))
+        )
         self.recorder = WatchRecorder()
 
     @property
@@ -368,8 +370,8 @@ def context() -> DecodeContext:
 def test_steps_of_a_valid_resource_are_far_smaller_than_a_slice(kind: Any, message: Proto) -> None:  # noqa: ANN401
     decoded, steps = steps_of(kind, message)
     assert decoded.error == ""
-    assert max(steps) < SLICE_WORK / 3
-    assert sum(steps) > 3 * SLICE_WORK
+    assert max(steps) < UNITS_PER_TURN / 3
+    assert sum(steps) > 3 * UNITS_PER_TURN
     assert decoded == kind.decode(message.SerializeToString(), context())
 
 
@@ -423,7 +425,7 @@ def test_resources_are_not_decoded_after_too_much_work_for_invalid_ones(
 def test_list_stops_after_the_errors_that_are_kept() -> None:
     decoded, steps = steps_of(RouteConfigurationType(FILTERS), empty_routes(50_000))
     assert decoded.error.endswith("; and more]")
-    assert sum(steps) < 20 * SLICE_WORK
+    assert sum(steps) < 20 * UNITS_PER_TURN
 
 
 @pytest.mark.parametrize("weight", [2**31, 2**32 - 1])
@@ -492,16 +494,16 @@ def test_requests_do_not_pile_up_while_there_is_no_connection() -> None:
 
 def test_clients_of_a_loop_share_the_slice_of_a_turn() -> None:
     clock = VirtualClock()
-    queue = SliceQueue(clock)
+    queue = WorkQueue(clock)
     ran: list[int] = []
 
     def work(number: int) -> Steps[None]:
         for _ in range(10):
             ran.append(number)
-            yield SLICE_WORK
+            yield UNITS_PER_TURN
 
     for number in range(5):
-        queue.run(work(number))
+        queue.run_steps(work(number))
     assert ran == [0]
     clock.advance(0)
     assert ran[:11] == [0, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4]

@@ -126,7 +126,7 @@ def copy_of(world: SlicedMesh) -> SlicedMesh:
     return fresh
 
 
-@given(histories, st.integers(1, 40))
+@given(histories, st.integers(1, 400))
 def test_state_does_not_depend_on_the_history_of_the_resources(
     history: list[tuple[list[object], int]], units_per_turn: int
 ) -> None:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from proxyless.runtime.work_queue import finish
 from proxyless.xds.client import DecodeContext, Decoded
 from proxyless.xds.client.codec import decode_members_in_steps
-from proxyless.xds.client.slices import finish
 from proxyless.xds.error_texts import name_resource
 
 DIRECTORY = "xdstp://mesh/test.v3.LbEndpoint/cart"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from proxyless.base import OK, Status, StatusCode
 from proxyless.metrics import NO_METRICS, Metrics
 from proxyless.protos import Proto, message_class
-from proxyless.runtime import VirtualClock, seeded_random
+from proxyless.runtime import VirtualClock, WorkQueue, seeded_random
 from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, Node, ServerConfig
 from proxyless.xds.client import DecodeContext, Decoded, Tools, XdsClient, XdsClientOptions
 from proxyless.xds.client.codec import ADS_PATH, DELTA_PATH
@@ -367,7 +367,7 @@ class XdsClientWorld:
     ) -> None:
         self.clock = VirtualClock(1000.0)
         self.transports = FakeXdsTransports(self.clock)
-        self.tools = Tools(self.clock, seeded_random(1))
+        self.tools = Tools(self.clock, seeded_random(1), work=WorkQueue(self.clock))
         self.bootstrap = bootstrap or Bootstrap(
             servers=servers or (server_config(),), node=Node(id="edge-7", cluster="edge")
         )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Units of `runtime.work_queue` for a step, which delivers so many changes: an endpoint has four of
 # them until it is READY, and other jobs take a step for each.
-DELIVER_UNITS: Final = 30
+DELIVER_UNITS: Final = 300
 DELIVERED_PER_STEP: Final = 8
 
 

@@ -19,8 +19,9 @@ Path = tuple[str, ...]
 
 _PATH: Final = Key[Path]("hierarchical_path")
 
-# Endpoints that are converted, split or compared in about one unit of `runtime.work_queue`.
-ENDPOINTS_PER_UNIT: Final = 10
+# Each endpoint that is converted, split or compared is a unit of `runtime.work_queue`, if there are
+# more than this.
+UNCHARGED_ENDPOINTS_MAX: Final = 9
 
 
 def path_of(endpoint: Endpoint) -> Path:
@@ -44,8 +45,8 @@ def charge_for(endpoints: Endpoints, work: Work) -> None:
 
     The jobs of the next step, of children, then wait for the next turn if there are many.
     """
-    if not isinstance(endpoints, Status) and len(endpoints) >= ENDPOINTS_PER_UNIT:
-        work.charge(len(endpoints) // ENDPOINTS_PER_UNIT)
+    if not isinstance(endpoints, Status) and len(endpoints) > UNCHARGED_ENDPOINTS_MAX:
+        work.charge(len(endpoints))
 
 
 @frozen(eq=False)

@@ -11,10 +11,11 @@ things.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from proxyless.base.frozen import frozen
 from proxyless.protos import Proto, message_class
+from proxyless.runtime.work_queue import finish
 from proxyless.xds.view import encode_node
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
     from proxyless.xds.bootstrap import Node
     from proxyless.xds.view import ResourceDump
-
-T = TypeVar("T")
 
 LOGGER: Final = logging.getLogger("proxyless.observe")
 
@@ -59,7 +58,7 @@ def encode_status(views: Iterable[ClientView], *, has_contents: bool = True) -> 
 
     Resources beyond `CONTENT_BYTES_MAX` have none either.
     """
-    serialized = run_to_end(encode_in_slices(views, has_contents=has_contents))
+    serialized = finish(encode_in_slices(views, has_contents=has_contents))
     return message_class(RESPONSE).FromString(serialized)
 
 
@@ -96,16 +95,6 @@ def encode_in_slices(
         text = "CSDS leaves out the contents of %d resources: there are more than %d bytes"
         LOGGER.warning(text, left_out, CONTENT_BYTES_MAX)
     return b"".join(parts)
-
-
-def run_to_end(slices: Generator[None, None, T]) -> T:
-    """The result of work in slices, done at once."""
-    while True:
-        try:
-            next(slices)
-        except StopIteration as end:
-            result: T = end.value
-            return result
 
 
 def _encode_varint(number: int) -> bytes:

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 import grpc
 import grpc.aio
 
-from proxyless.observe.csds import SLICE_RESOURCES, ClientView, encode_in_slices, run_to_end
+from proxyless.observe.csds import SLICE_RESOURCES, ClientView, encode_in_slices
 from proxyless.protos import Proto, message_class
+from proxyless.runtime.work_queue import finish
 from proxyless.xds.view import XdsClients, dump_clients
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class _SyncService:
             answers = _request_views(self._clients_by_loop())
             futures.wait(answers, timeout=ANSWER_TIMEOUT_S)
             slices = encode_in_slices(_take_views(answers), has_contents=has_contents)
-            response.set_result(run_to_end(slices))
+            response.set_result(finish(slices))
         except BaseException as error:  # All requests that share it fail.
             response.set_exception(error)
 
@@ -193,7 +194,7 @@ async def _run_in_turns(slices: Generator[None, None, T]) -> T:
 
 def view_clients(clients: XdsClients, now_s: float) -> list[ClientView]:
     """State of the clients of one loop. Called on that loop, with its time."""
-    return run_to_end(view_in_slices(clients, now_s))
+    return finish(view_in_slices(clients, now_s))
 
 
 def view_in_slices(clients: XdsClients, now_s: float) -> Generator[None, None, list[ClientView]]:

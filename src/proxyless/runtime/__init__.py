@@ -18,7 +18,7 @@ tasks       create_owned_task
 forks       hooks in the child of a fork: it uses neither loops nor sockets of its parent
 garbage     freeze; full garbage collections are deferred while much work waits
 soon        Soon and SoonQueue: run an action once, in the next turn of the loop
-work_queue  WorkQueue: runs long work in slices, one per turn of the loop
+work_queue  WorkQueue: runs long work in slices, one per turn of the loop; Steps, finish
 logs        LogTrace: events in the standard library's logs; GRPC_VERBOSITY and GRPC_TRACE
 """
 
@@ -31,7 +31,7 @@ from proxyless.runtime.logs import LogTrace, apply_environment
 from proxyless.runtime.network import AsyncioNetwork, Listener, Network
 from proxyless.runtime.rand import Random, seeded_random, system_random
 from proxyless.runtime.soon import Soon, SoonQueue
-from proxyless.runtime.work_queue import UNLIMITED_WORK, ActionsJob, Job, Work, WorkQueue
+from proxyless.runtime.work_queue import UNLIMITED_WORK, ActionsJob, Job, StepsJob, Work, WorkQueue
 
 if TYPE_CHECKING:
     from proxyless.runtime.virtual import VirtualClock
@@ -53,6 +53,7 @@ __all__ = [
     "Random",
     "Soon",
     "SoonQueue",
+    "StepsJob",
     "Timer",
     "VirtualClock",
     "Work",

@@ -2,25 +2,33 @@
 
 The queue has a number of units for each turn. A job runs at once as far as the units of the
 current turn reach; the rest runs in the next turns, where the waiting jobs take turns. Background
-jobs get the units that the others leave, and at least one step per turn. Work is counted, not
-timed, so that a simulation is reproducible. `UNLIMITED_WORK` runs every job to its end at once.
+jobs, the decoding of responses among them, get the units that the others leave, and at least one
+step per turn. Work is counted, not timed, so that a simulation is reproducible. `UNLIMITED_WORK`
+runs every job to its end at once.
 
 While jobs wait, full garbage collections are deferred (`garbage`): such work creates many objects
 that stay.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Final, Protocol, TypeVar
 
 from proxyless.runtime.clock import Clock
 from proxyless.runtime.garbage import FULL_COLLECTIONS
 from proxyless.runtime.soon import Soon
 
-# One unit is about 10 µs of processor time, so a turn has about 5 ms: the first RPC of a large
-# cluster waits for about seven turns, and should not take 50 ms. The limit for a turn is
+# A unit is about a microsecond of processor time, so a turn has about 5 ms: the first RPC of a
+# large cluster waits for about seven turns, and should not take 50 ms. The limit for a turn is
 # 50 ms, and a slow machine takes several times as long.
-UNITS_PER_TURN: Final = 500
+UNITS_PER_TURN: Final = 5_000
+# Units between two steps of a generator: less is not worth a step.
+STEP_UNITS: Final = 500
+
+T = TypeVar("T")
+
+# Long work as a generator, which yields the units of each step and returns the result.
+Steps = Generator[int, None, T]
 
 
 class Job(Protocol):
@@ -44,6 +52,9 @@ class Work(Protocol):
 
     def run_in_background(self, job: Job, units_per_step: int) -> None:
         """Run the job like `run`, but after those that were given to `run`."""
+
+    def run_steps(self, steps: Steps[None]) -> "StepsJob | None":
+        """Run the steps like a background job. None if they have ended."""
 
     def cancel(self, job: Job) -> None:
         """Run no further steps of the job. Idempotent."""
@@ -100,6 +111,22 @@ class WorkQueue:
         else:
             self._run_now(job, units_per_step, self._background)
 
+    def run_steps(self, steps: Steps[None]) -> "StepsJob | None":
+        if not self._jobs and not self._background:
+            for units in steps:
+                self._units -= units
+                if self._units <= 0:
+                    break
+            else:
+                # Small work makes no timer: the next turns may have what it leaves.
+                if self._units < UNITS_PER_TURN >> 1:
+                    self.charge(0)
+                return None
+        job = StepsJob(steps, self)
+        self.charge(0)
+        self._wait(job, 0, self._background)
+        return job
+
     def cancel(self, job: Job) -> None:
         self._jobs.pop(job, None)
         self._background.pop(job, None)
@@ -124,8 +151,11 @@ class WorkQueue:
         while self.take(units_per_step):
             if not job.step():
                 return
+        self._wait(job, units_per_step, jobs)
+
+    def _wait(self, job: Job, units_per_step: int, jobs: dict[Job, int]) -> None:
+        """Queue the job for the next turn, which has been requested."""
         jobs[job] = units_per_step
-        # The turn that resumes is requested: the units are used up.
         if not self._defers:
             self._defers = True
             self._full_collections.defer()
@@ -166,6 +196,26 @@ class ActionsJob:
         return bool(self._actions)
 
 
+class StepsJob:
+    """Rest of the work that was given to `run_steps`."""
+
+    __slots__ = ("_steps", "_work")
+
+    def __init__(self, steps: Steps[None], work: Work) -> None:
+        self._steps: Iterator[int] = steps
+        self._work: Final = work
+
+    def cancel(self) -> None:
+        """Run no further steps; a step may call it, too. No-op after the last one."""
+        self._steps = iter(())
+
+    def step(self) -> bool:
+        for units in self._steps:
+            self._work.charge(units)
+            return True
+        return False
+
+
 class UnlimitedWork:
     """Runs every job to its end at once. Singleton: UNLIMITED_WORK."""
 
@@ -176,6 +226,9 @@ class UnlimitedWork:
             pass
 
     run_in_background = run
+
+    def run_steps(self, steps: Steps[None]) -> None:
+        finish(steps)
 
     def cancel(self, job: Job) -> None:
         return
@@ -191,3 +244,13 @@ class UnlimitedWork:
 
 
 UNLIMITED_WORK: Final = UnlimitedWork()
+
+
+def finish(steps: Generator[object, None, T]) -> T:
+    """Run all steps at once."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result

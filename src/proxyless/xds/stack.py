@@ -80,7 +80,7 @@ class XdsStack:
         """The registries are those of the channels to control planes."""
         over_grpc = GrpcTransports(stack, policies=policies, resolvers=resolvers)
         transports = SchemeTransports(over_grpc, file_transports)
-        tools = Tools(stack.clock, stack.random, stack.trace)
+        tools = Tools(stack.clock, stack.random, stack.trace, work=stack.work)
         options = XdsClientOptions.from_environment(os.environ)
         self._transports = transports
         self.clients = XdsClients(transports, tools, options)

@@ -6,12 +6,20 @@ from functools import partial
 
 import pytest
 
-from proxyless.runtime import UNLIMITED_WORK, ActionsJob, VirtualClock, WorkQueue, work_queue
+from proxyless.runtime import (
+    UNLIMITED_WORK,
+    ActionsJob,
+    StepsJob,
+    VirtualClock,
+    WorkQueue,
+    work_queue,
+)
 from proxyless.runtime.garbage import DEFERRED_THRESHOLD, FullCollections
-from proxyless.runtime.work_queue import UNITS_PER_TURN
+from proxyless.runtime.work_queue import UNITS_PER_TURN, Steps, finish
 
 # Four steps per turn.
 UNITS = UNITS_PER_TURN // 4
+HALF = UNITS_PER_TURN // 2
 
 
 class RecordedJob:
@@ -200,3 +208,140 @@ def test_full_collections_are_resumed_when_a_queue_is_abandoned(
     del abandoned
     gc.collect()
     assert gc.get_threshold() == thresholds
+
+
+# Steps of generators
+
+
+class StepsWorld:
+    """A queue, and the steps that ran."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.queue = WorkQueue(self.clock)
+        self.ran: list[str] = []
+
+    def steps(self, name: str, *works: int) -> Steps[None]:
+        for work in works:
+            self.ran.append(name)
+            yield work
+        self.ran.append(f"{name} ended")
+
+    def take(self) -> list[str]:
+        ran, self.ran = self.ran, []
+        return ran
+
+    def run_turn(self) -> list[str]:
+        """The steps of the next turn: `advance` would run all turns."""
+        assert self.clock.timers_pending == 1
+        self.queue._on_turn()
+        return self.take()
+
+
+def test_small_work_is_finished_at_once_without_a_timer() -> None:
+    world = StepsWorld()
+    assert world.queue.run_steps(world.steps("a", 1, 1)) is None
+    assert world.take() == ["a", "a", "a ended"]
+    assert world.clock.timers_pending == 0
+
+
+def test_work_beyond_a_slice_runs_in_the_next_turns() -> None:
+    world = StepsWorld()
+    job = world.queue.run_steps(world.steps("a", *[HALF] * 5))
+    assert job is not None
+    assert world.take() == ["a", "a"]
+    assert world.run_turn() == ["a", "a"]
+    assert world.run_turn() == ["a", "a ended"]
+    world.clock.advance(0)
+    assert (world.take(), world.clock.timers_pending) == ([], 0)
+
+
+def test_steps_of_jobs_take_turns() -> None:
+    world = StepsWorld()
+    world.queue.run_steps(world.steps("a", *[UNITS_PER_TURN] * 3))
+    world.queue.run_steps(world.steps("b", *[UNITS_PER_TURN] * 2))
+    assert world.take() == ["a"]
+    turns = [world.run_turn() for _ in range(5)]
+    assert turns == [["a"], ["b"], ["a"], ["b"], ["a ended", "b ended"]]
+
+
+def test_small_work_of_many_uses_up_the_slice_of_a_turn() -> None:
+    world = StepsWorld()
+    for _ in range(3):
+        world.queue.run_steps(world.steps("a", HALF - 1))
+    assert world.take() == ["a", "a ended", "a", "a ended", "a"]
+    world.clock.advance(0)
+    assert world.take() == ["a ended"]
+
+
+def test_cancelled_job_does_not_go_on() -> None:
+    world = StepsWorld()
+    first = world.queue.run_steps(world.steps("a", *[UNITS_PER_TURN] * 3))
+    world.queue.run_steps(world.steps("b", 1))
+    assert first is not None
+    first.cancel()
+    world.take()
+    world.clock.advance(0)
+    assert (world.take(), world.clock.timers_pending) == (["b", "b ended"], 0)
+
+
+def test_job_does_not_go_on_when_a_step_cancels_it() -> None:
+    world = StepsWorld()
+    jobs: list[StepsJob] = []
+
+    def cancel() -> Steps[None]:
+        yield UNITS_PER_TURN
+        jobs[0].cancel()
+        world.ran.append("cancelled")
+        yield 1
+        world.ran.append("went on")
+
+    job = world.queue.run_steps(cancel())
+    assert job is not None
+    jobs.append(job)
+    world.clock.advance(0)
+    assert (world.take(), world.clock.timers_pending) == (["cancelled"], 0)
+
+
+def test_steps_go_on_when_another_job_raises() -> None:
+    world = StepsWorld()
+
+    def fail() -> Steps[None]:
+        yield UNITS_PER_TURN
+        raise LookupError("a bug")
+
+    job = world.queue.run_steps(fail())
+    assert job is not None
+    world.queue.run_steps(world.steps("b", 1))
+    states = [world.queue.is_waiting(job)]
+    with pytest.raises(LookupError):
+        world.clock.advance(0)
+    assert [*states, world.queue.is_waiting(job)] == [True, False]
+    world.clock.advance(0)
+    assert world.take() == ["b", "b ended"]
+
+
+def test_steps_wait_for_jobs() -> None:
+    world = StepsWorld()
+    waiting = ActionsJob([lambda: world.ran.append("job")] * 2)
+    world.queue.run(waiting, UNITS_PER_TURN)
+    world.queue.run_steps(world.steps("a", *[HALF] * 2))
+    assert world.take() == ["job"]
+    # One step per turn while other jobs wait.
+    assert world.run_turn() == ["a", "job"]
+    assert world.run_turn() == ["a", "a ended"]
+
+
+def test_unlimited_work_runs_all_steps_at_once() -> None:
+    world = StepsWorld()
+    UNLIMITED_WORK.run_steps(world.steps("a", *[UNITS_PER_TURN] * 2))
+    assert world.take() == ["a", "a", "a ended"]
+
+
+def test_finish_runs_all_steps_and_returns_the_result() -> None:
+    def count() -> Steps[str]:
+        yield UNITS_PER_TURN
+        yield UNITS_PER_TURN
+        return "done"
+
+    assert finish(count()) == "done"

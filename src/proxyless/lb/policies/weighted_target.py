@@ -36,8 +36,8 @@ from proxyless.runtime import ActionsJob, Soon, SoonQueue
 _WEIGHT: Final = integer(0, UINT32_MAX)
 
 # Units of `runtime.work_queue`: the policies of a child, without its endpoints.
-UPDATE_UNITS: Final = 15
-CLOSE_UNITS: Final = 5
+UPDATE_UNITS: Final = 150
+CLOSE_UNITS: Final = 50
 # With more targets, their reports are combined in the next turn.
 COMBINED_AT_ONCE_MAX: Final = 100
 

@@ -20,7 +20,6 @@ collection      members of a watched collection (pure)
 lrs_codec, codec messages of LRS and ADS on the wire
 transport       interface of a transport; transports of one client
 notifications   notifications of watchers, and their queue
-slices          long work in bounded parts, one per turn
 api             interface: resource types, watchers, options
 """
 

@@ -36,7 +36,6 @@ from proxyless.xds.client.notifications import (
     Watch,
 )
 from proxyless.xds.client.response import Outcome, make_rules
-from proxyless.xds.client.slices import SliceQueue
 from proxyless.xds.client.transport import TransportFactory, Transports
 from proxyless.xds.error_texts import about, name_resource, name_server, with_node
 
@@ -63,7 +62,7 @@ _LOGGED_STATUSES: Final = (ResourceStatus.DOES_NOT_EXIST, ResourceStatus.RECEIVE
 class XdsClient:
     """Client of control planes. Owns its connections and the entries of watched resources."""
 
-    def __init__(  # noqa: PLR0913 - independent collaborators
+    def __init__(
         self,
         bootstrap: Bootstrap,
         transports: TransportFactory,
@@ -71,7 +70,6 @@ class XdsClient:
         options: XdsClientOptions = XdsClientOptions(),  # noqa: B008 - frozen
         metrics: Metrics = NO_METRICS,
         *,
-        slices: SliceQueue | None = None,
         last_good: LastGood | None = None,
     ) -> None:
         # Fixed at construction.
@@ -79,8 +77,6 @@ class XdsClient:
         self._tools = tools
         self._options = options
         self._queue = NotificationQueue(tools.clock)
-        # Shared by the clients of one loop.
-        self._slices = slices or SliceQueue(tools.clock)
         self._transports = Transports(transports, self._queue)
         # None until load is counted for a server.
         self._loads: LoadReporting | None = None
@@ -265,7 +261,6 @@ class XdsClient:
             rules=make_rules(server, self._options),
             tools=self._tools,
             queue=self._queue,
-            slices=self._slices,
             owner=self,
         )
         return connection

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from proxyless.base.frozen import frozen
 from proxyless.protos import DECODE_ERRORS, Proto, message_class
 from proxyless.protos.merging import PART_BYTES_MAX, merge_in_steps
+from proxyless.runtime.work_queue import finish
 from proxyless.version import __version__
-from proxyless.xds.client.slices import finish
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence

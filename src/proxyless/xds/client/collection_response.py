@@ -29,11 +29,11 @@ from proxyless.xds.client.response import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from proxyless.runtime.work_queue import Steps
     from proxyless.xds.client.api import DecodeContext
     from proxyless.xds.client.authorities import AuthorityServers
     from proxyless.xds.client.codec import DiscoveryResponse, RawResource
     from proxyless.xds.client.notifications import Notification
-    from proxyless.xds.client.slices import Steps
 
 # Errors of members in the text for watchers; a NACK has more.
 _ERRORS_SHOWN_MAX: Final = 3

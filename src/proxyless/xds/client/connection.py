@@ -3,8 +3,8 @@
 Specs: A27 (ADS), A57 (failure modes).
 
 `Decision` makes an `Outcome` of each response, the owner applies it, and the connection sends the
-ACK or NACK. A large response takes several turns (`slices`); the next message is read after it. A
-resource timer (`resource_timers`) runs only while the stream has a connection.
+ACK or NACK. A large response takes several turns (`runtime.work_queue`); the next message is read
+after it. A resource timer (`resource_timers`) runs only while the stream has a connection.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ from proxyless.xds.error_texts import name_server, with_node
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from proxyless.runtime import StepsJob
+    from proxyless.runtime.work_queue import Steps
     from proxyless.xds.bootstrap import Node, ServerConfig
     from proxyless.xds.client import codec
     from proxyless.xds.client.collection import Collection, CollectionCache
     from proxyless.xds.client.collection_response import CollectionDecision
-    from proxyless.xds.client.slices import Job, SliceQueue, Steps
     from proxyless.xds.client.transport import Transport
 
 # Times after which the text about a silent server changes. Each change is published to every
@@ -75,7 +76,7 @@ class ConnectionOwner(Protocol):
 class Connection:
     """ADS connection to one server. Owns its stream, subscriptions and resource timers."""
 
-    def __init__(  # noqa: PLR0913 - independent collaborators
+    def __init__(
         self,
         context: DecodeContext,
         transport: Transport,
@@ -83,7 +84,6 @@ class Connection:
         rules: ErrorRules,
         tools: Tools,
         queue: NotificationQueue,
-        slices: SliceQueue,
         owner: ConnectionOwner,
     ) -> None:
         # Fixed at construction.
@@ -92,7 +92,6 @@ class Connection:
         self._context = context
         self._tools = tools
         self._queue = queue
-        self._slices = slices
         self._owner = owner
         # Authorities for which the server is in use, by name. Changed by the owner.
         self.authorities: dict[str | None, AuthorityServers[Connection]] = {}
@@ -113,7 +112,7 @@ class Connection:
 
         self._timers = ResourceTimers(tools.clock, rules.timeout_s, self._stream, self._on_expired)
         # The response that takes more turns than one.
-        self._job: Job | None = None
+        self._job: StepsJob | None = None
         self._is_closed = False
         transport.watch_connectivity(self._on_connectivity)
         self._stream.start()
@@ -234,7 +233,7 @@ class Connection:
         if self._job is not None:
             # The response of an earlier stream; this one sends the resources again.
             self._drop_job()
-        self._job = self._slices.run(self._process(message))
+        self._job = self._tools.work.run_steps(self._process(message))
 
     def _drop_job(self) -> None:
         if self._job is not None:
@@ -277,7 +276,6 @@ class Connection:
     def _process_response(
         self, response: codec.DiscoveryResponse, stream_number: int
     ) -> Steps[None]:
-        turn = self._slices.turn
         resource_type, cache = self._types[response.type_url], self._caches[response.type_url]
         if type(cache) is DecodedResourceCache:
             decision = Decision(
@@ -291,7 +289,7 @@ class Connection:
             decision = self._decide_members(resource_type, cache)
         outcome = yield from decision.run_in_steps(response)
         # What is decided in one turn is small enough to be applied in one.
-        for part in (outcome,) if turn == self._slices.turn else self._split(outcome):
+        for part in (outcome,) if self._job is None else self._split(outcome):
             for update in part.updates:
                 self._timers.stop(update.entry.key)
             self._owner.apply(self, part)
@@ -340,7 +338,8 @@ class Connection:
         self._tools.trace.emit("xds.stream_ended", server=self.server.uri, status=status)
         # "we do not consider it an error if the ADS stream was closed after having received a
         # response" - A57; a response that is being processed counts.
-        if not has_answered and (self._job is None or self._job.is_finished):
+        is_processing = self._job is not None and self._tools.work.is_waiting(self._job)
+        if not has_answered and not is_processing:
             self._fail(f"stream ended before any response: {status}")
 
     def _on_connectivity(self, status: Status) -> None:

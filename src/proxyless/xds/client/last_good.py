@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from proxyless.base import one_line
 from proxyless.runtime import IDLE_TIMER, Timer
+from proxyless.runtime.work_queue import STEP_UNITS
 from proxyless.xds.client.api import Decoded, ResourceStatus, SteppedResourceType
 from proxyless.xds.client.config_file import SavedResource
 from proxyless.xds.client.config_store import LOGGER
-from proxyless.xds.client.slices import STEP_WORK
 from proxyless.xds.error_texts import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Set
 
-    from proxyless.runtime import Clock
+    from proxyless.runtime import Clock, StepsJob, Work
     from proxyless.runtime.offload import Offload
+    from proxyless.runtime.work_queue import Steps
     from proxyless.xds.client.api import DecodeContext
     from proxyless.xds.client.cache import Entry, ResourceKey
     from proxyless.xds.client.collection import Collection
-    from proxyless.xds.client.slices import Job, SliceQueue, Steps
 
 # How long a silent control plane is waited for.
 WAIT_S: Final = 2.0
@@ -80,7 +80,7 @@ class LastGood:
         self,
         store: Store,
         clock: Clock,
-        slices: SliceQueue,
+        work: Work,
         offload: Offload,
         *,
         keeps_unwatched: bool = False,
@@ -89,7 +89,7 @@ class LastGood:
         # so resources of those that have not come yet stay saved.
         self._store = store
         self._clock = clock
-        self._slices = slices
+        self._work = work
         self._offload = offload
         self._keeps_unwatched = keeps_unwatched
         self._owner: LastGoodOwner
@@ -100,7 +100,7 @@ class LastGood:
         self._is_used = False
         # Entries that wait for the file, and those that are being decoded.
         self._waiting: dict[Entry, None] = {}
-        self._jobs: dict[Entry, Job | None] = {}
+        self._jobs: dict[Entry, StepsJob | None] = {}
         # Authorities whose server has answered, and the time to wait for the others.
         self._answered: set[str | None] = set()
         self._wait_timer: Timer = IDLE_TIMER
@@ -144,7 +144,7 @@ class LastGood:
             if saved is None:
                 return False
             self._jobs[entry] = None
-            job = self._slices.run(self._use(entry, saved))
+            job = self._work.run_steps(self._use(entry, saved))
             if entry in self._jobs:
                 self._jobs[entry] = job
         return True
@@ -222,7 +222,7 @@ class LastGood:
         context = self._owner.saved_context(entry)
         if isinstance(entry.type, SteppedResourceType):
             return (yield from entry.type.decode_in_steps(saved.serialized, context))
-        yield STEP_WORK
+        yield STEP_UNITS
         return entry.type.decode(saved.serialized, context)
 
     def _end_use(self) -> None:

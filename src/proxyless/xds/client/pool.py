@@ -16,7 +16,6 @@ from proxyless.metrics import NO_METRICS, Metrics
 from proxyless.xds.bootstrap.bootstrap import FILE_SCHEME
 from proxyless.xds.client.api import XdsClientOptions
 from proxyless.xds.client.client import XdsClient
-from proxyless.xds.client.slices import SliceQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -46,7 +45,6 @@ class XdsClients:
         self._transports = transports
         self._tools = tools
         self._options = options
-        self._slices = SliceQueue(tools.clock)
         self._clients: dict[_Scope, XdsClient] = {}
         self._scopes: dict[XdsClient, _Scope] = {}
         self._users: dict[XdsClient, int] = {}
@@ -83,7 +81,6 @@ class XdsClients:
                 self._tools,
                 self._options,
                 metrics,
-                slices=self._slices,
                 last_good=self._make_last_good(bootstrap, scope[1]),
             )
             self._clients[scope], self._scopes[client] = client, scope
@@ -102,8 +99,8 @@ class XdsClients:
 
         offload = thread_offload("proxyless-config-cache", "the config cache")
         store = ConfigStore(config, ClientIdentity.of(bootstrap, target))
-        clock, is_shared = self._tools.clock, not target
-        return LastGood(store, clock, self._slices, offload, keeps_unwatched=is_shared)
+        clock, work = self._tools.clock, self._tools.work
+        return LastGood(store, clock, work, offload, keeps_unwatched=not target)
 
     def release(self, client: XdsClient) -> None:
         """Called once for each time the client was acquired; the last release closes it."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from proxyless.base import Status, StatusCode, one_line, quote
 from proxyless.base.frozen import frozen
+from proxyless.runtime.work_queue import STEP_UNITS, finish
 from proxyless.xds.bootstrap import (
     FAIL_ON_DATA_ERRORS,
     IGNORE_RESOURCE_DELETION,
@@ -32,14 +33,13 @@ from proxyless.xds.client.api import (
 from proxyless.xds.client.authorities import AuthorityServers, find_entry
 from proxyless.xds.client.cache import CachedResource, DecodedResourceCache, Entry
 from proxyless.xds.client.notifications import LOGGER, Notification
-from proxyless.xds.client.slices import STEP_WORK, finish
 from proxyless.xds.error_texts import name_type, with_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from proxyless.runtime.work_queue import Steps
     from proxyless.xds.client.codec import DiscoveryResponse, RawResource, ResourceError
-    from proxyless.xds.client.slices import Steps
 
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ T = TypeVar("T")
 DOES_NOT_EXIST_TIMEOUT_S: Final = 15.0
 TRANSIENT_TIMEOUT_S: Final = 30.0
 
-# Work (`slices`) for a resource in the cache, and for one that is decoded in one step.
+# Work units (`runtime.work_queue`) for a resource in the cache, and for one decoded in one step.
 _CACHED_WORK: Final = 2
 DECODE_WORK: Final = 40
 _BYTES_PER_WORK: Final = 32
@@ -198,7 +198,7 @@ class Decision:
         self._cache.start_response()
         work = 0
         for index, raw in enumerate(response.resources):
-            if work >= STEP_WORK:
+            if work >= STEP_UNITS:
                 yield work
                 work = 0
             if self._take_known(index, raw):
@@ -429,4 +429,4 @@ def _call_in_steps(call: Callable[[T], None], values: Sequence[T]) -> Steps[None
     for number, value in enumerate(values, 1):
         call(value)
         if not number % _ERRORS_PER_STEP:
-            yield STEP_WORK
+            yield STEP_UNITS

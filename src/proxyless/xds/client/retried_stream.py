@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from proxyless.base import NULL_TRACE, Backoff, BackoffPolicy, Status, Trace
 from proxyless.base.frozen import frozen
-from proxyless.runtime import IDLE_TIMER, Clock, Random, Timer
+from proxyless.runtime import IDLE_TIMER, UNLIMITED_WORK, Clock, Random, Timer, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,12 +29,14 @@ CONTROL_PLANE_BACKOFF: Final = BackoffPolicy(max_s=20.0, jitter=0.5)
 
 @frozen
 class Tools:
-    """Clock, randomness, trace and backoff of a client."""
+    """Clock, randomness, trace, backoff and work queue of a client."""
 
     clock: Clock
     random: Random
     trace: Trace = NULL_TRACE
     backoff: BackoffPolicy = CONTROL_PLANE_BACKOFF
+    # Shared by all clients of a loop.
+    work: Work = UNLIMITED_WORK
 
 
 class StreamOwner(Protocol):

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 NAME: Final = "xds_cluster_manager_experimental"
 
 # Units of `runtime.work_queue`: an update of a child, without the work of its policies.
-UPDATE_UNITS: Final = 2
+UPDATE_UNITS: Final = 20
 # The same, to close a child with its policies.
-CLOSE_UNITS: Final = 15
+CLOSE_UNITS: Final = 150
 # Time in which children that RPCs wait for connect, before the others of the first update follow.
 HEAD_START_S: Final = 0.02
 A31_NAME: Final = "xds_cluster_manager"

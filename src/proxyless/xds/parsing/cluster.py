@@ -16,7 +16,7 @@ from proxyless.base.endpoint import PORT_MAX
 from proxyless.base.environment import read_flag
 from proxyless.base.frozen import frozen
 from proxyless.lb.connection_limit import XDS_GUARD, is_scaling_enabled
-from proxyless.xds.client.slices import finish
+from proxyless.runtime.work_queue import finish
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
 from proxyless.xds.parsing.endpoint import HEALTH_STATUSES
 from proxyless.xds.parsing.http_proxy import has_http_proxies, parse_proxied_socket
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from proxyless.base import ValidationErrors
     from proxyless.lb import PolicyRegistry
     from proxyless.protos import Proto
+    from proxyless.runtime.work_queue import Steps
     from proxyless.xds.client.api import DecodeContext, Decoded
-    from proxyless.xds.client.slices import Steps
     from proxyless.xds.resources import UpstreamTls
 
 CLUSTER: Final = "envoy.config.cluster.v3.Cluster"

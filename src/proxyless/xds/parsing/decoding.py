@@ -1,7 +1,7 @@
 """Decoding of serialized resources: bytes to a validated resource, or to the error of the NACK.
 
-Large resources are decoded in steps (`xds.client.slices`): parsing the message, then validating its
-elements.
+Large resources are decoded in steps (`runtime.work_queue`): parsing the message, then validating
+its elements.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from proxyless.xds.parsing.proto_fields import add_error
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from proxyless.xds.client.slices import Steps
+    from proxyless.runtime.work_queue import Steps
 
 T = TypeVar("T")
 

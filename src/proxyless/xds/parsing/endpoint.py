@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.base import Address, IpAddress, Locality, Status, ValidationErrors, quote
 from proxyless.base.endpoint import PORT_MAX
+from proxyless.runtime.work_queue import STEP_UNITS, finish
 from proxyless.xds.bootstrap import DELTA
 from proxyless.xds.bootstrap.resource_names import parse_collection_name, servers_of
-from proxyless.xds.client.slices import STEP_WORK, finish
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
 from proxyless.xds.parsing.http_proxy import is_http_connect_enabled, parse_proxy_address
 from proxyless.xds.parsing.limits import (
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from proxyless.protos import Proto
+    from proxyless.runtime.work_queue import Steps
     from proxyless.xds.client.api import DecodeContext, Decoded
-    from proxyless.xds.client.slices import Steps
 
 CLUSTER_LOAD_ASSIGNMENT: Final = "envoy.config.endpoint.v3.ClusterLoadAssignment"
 LB_ENDPOINT: Final = "envoy.config.endpoint.v3.LbEndpoint"
@@ -155,7 +155,7 @@ class _AssignmentParser:
         self._errors.work += len(localities)
         by_priority: dict[int, dict[Locality, LocalityEndpoints]] = {}
         for index, message in enumerate(localities):
-            if self._errors.work >= STEP_WORK:
+            if self._errors.work >= STEP_UNITS:
                 yield self._errors.take_work()
             self._errors.work += _LOCALITY_WORK
             weight = message.load_balancing_weight.value
@@ -225,7 +225,7 @@ class _AssignmentParser:
         endpoints: list[EndpointInfo] = []
         addresses = self._addresses
         for message in errors.each(messages):
-            if errors.work >= STEP_WORK:
+            if errors.work >= STEP_UNITS:
                 yield errors.take_work()
                 if errors.is_full:
                     break

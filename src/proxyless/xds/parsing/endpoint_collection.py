@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.base import ValidationErrors
 from proxyless.protos import DECODE_ERRORS, message_class
+from proxyless.runtime.work_queue import STEP_UNITS, finish
 from proxyless.xds.client.api import Decoded
 from proxyless.xds.client.codec import decode_members_in_steps
-from proxyless.xds.client.slices import STEP_WORK, finish
 from proxyless.xds.error_texts import name_resource
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX
 from proxyless.xds.parsing.endpoint import LB_ENDPOINT, parse_endpoint
@@ -23,8 +23,8 @@ from proxyless.xds.parsing.limits import ENDPOINTS_MAX
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from proxyless.runtime.work_queue import Steps
     from proxyless.xds.client.api import DecodeContext
-    from proxyless.xds.client.slices import Steps
     from proxyless.xds.resources import EndpointInfo
 
 _MEMBERS_PER_STEP: Final = 10
@@ -75,5 +75,5 @@ class EndpointCollectionType:
             if decoded.resource is not None:
                 endpoints[name] = decoded.resource
             if not number % _MEMBERS_PER_STEP:
-                yield STEP_WORK
+                yield STEP_UNITS
         return Decoded("", MappingProxyType(endpoints))

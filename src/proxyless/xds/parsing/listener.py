@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from proxyless.protos import DECODE_ERRORS, message_class
 from proxyless.protos.merging import PART_BYTES_MAX, TooLargeError, merge_in_steps
-from proxyless.xds.client.slices import finish
+from proxyless.runtime.work_queue import finish
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
 from proxyless.xds.parsing.http_filters import parse_http_filters
 from proxyless.xds.parsing.part_cache import PartCache
@@ -27,8 +27,8 @@ from proxyless.xds.resources.listener import HttpConnectionManager, Listener
 if TYPE_CHECKING:
     from proxyless.base import ValidationErrors
     from proxyless.protos import Proto
+    from proxyless.runtime.work_queue import Steps
     from proxyless.xds.client.api import DecodeContext, Decoded
-    from proxyless.xds.client.slices import Steps
     from proxyless.xds.parsing.http_filters import FilterParsers
     from proxyless.xds.parsing.plugins import PluginParsers
     from proxyless.xds.resources.route import RouteConfiguration

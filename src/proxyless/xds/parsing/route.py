@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from proxyless.base.environment import read_flag
 from proxyless.base.frozen import frozen, replace
-from proxyless.xds.client.slices import STEP_WORK, finish
+from proxyless.runtime.work_queue import STEP_UNITS, finish
 from proxyless.xds.parsing.decoding import TYPE_URL_PREFIX, decode_resource
 from proxyless.xds.parsing.http_filters import parse_filter_overrides
 from proxyless.xds.parsing.limits import (
@@ -63,9 +63,9 @@ if TYPE_CHECKING:
 
     from proxyless.base import ValidationErrors
     from proxyless.protos import Proto
+    from proxyless.runtime.work_queue import Steps
     from proxyless.xds.bootstrap import ServerConfig
     from proxyless.xds.client.api import DecodeContext, Decoded
-    from proxyless.xds.client.slices import Steps
     from proxyless.xds.parsing.http_filters import FilterParsers
     from proxyless.xds.parsing.plugins import PluginParsers
     from proxyless.xds.resources.filter import FilterOverrides
@@ -223,7 +223,7 @@ class _RouteConfigurationParser:
             if check_count(messages, self._routes_left, errors):
                 self._routes_left -= len(messages)
                 for index, message in enumerate(messages):
-                    if errors.work >= STEP_WORK:
+                    if errors.work >= STEP_UNITS:
                         yield errors.take_work()
                         if errors.is_full:
                             break
@@ -300,7 +300,7 @@ class _RouteConfigurationParser:
                     if header is not None:
                         headers.append(header)
                     errors.work += _HEADER_WORK
-                    if errors.work >= STEP_WORK:
+                    if errors.work >= STEP_UNITS:
                         yield errors.take_work()
         return tuple(headers)
 
@@ -431,8 +431,8 @@ def _check_domains(domains: Sequence[str], errors: ValidationErrors) -> Steps[No
     for index, domain in enumerate(domains):
         if not index % _DOMAINS_PER_STEP:
             if index:
-                errors.work += STEP_WORK
-            if errors.work >= STEP_WORK:
+                errors.work += STEP_UNITS
+            if errors.work >= STEP_UNITS:
                 yield errors.take_work()
         if not _is_domain_pattern(domain):
             with errors.index(index):

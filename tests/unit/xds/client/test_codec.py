@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from proxyless.base import Locality
 from proxyless.protos import Proto, message_class
+from proxyless.runtime.work_queue import finish
 from proxyless.xds.bootstrap import Node
 from proxyless.xds.client import codec
-from proxyless.xds.client.slices import finish
 from tests.worlds.xds_clients import WRAPPER_URL, DiscoveryRequest, DiscoveryResponse
 
 TYPE_URL = "type.googleapis.com/test.v3.Text"

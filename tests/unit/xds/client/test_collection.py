@@ -2,10 +2,10 @@
 
 import pytest
 
+from proxyless.runtime.work_queue import finish
 from proxyless.xds.client import collection as collection_module
 from proxyless.xds.client.codec import decode_members_in_steps
 from proxyless.xds.client.collection import NO_MEMBERS, Collection, CollectionCache, Member
-from proxyless.xds.client.slices import finish
 
 
 def member(value: str | None, version: str = "1") -> Member:

@@ -1,5 +1,6 @@
 """Unit tests of proxyless.xds.client.collection_response; tests/spec/test_xds_leds.py has more."""
 
+from proxyless.runtime.work_queue import STEP_UNITS, finish
 from proxyless.xds.bootstrap import DELTA, Bootstrap, ChannelCreds, ServerConfig
 from proxyless.xds.client import DecodeContext, XdsClientOptions
 from proxyless.xds.client.authorities import AuthorityServers
@@ -8,7 +9,6 @@ from proxyless.xds.client.codec import DiscoveryResponse, RawResource
 from proxyless.xds.client.collection import CollectionCache
 from proxyless.xds.client.collection_response import CollectionDecision
 from proxyless.xds.client.response import INVALID_WORK_MAX, Outcome, make_rules
-from proxyless.xds.client.slices import STEP_WORK, finish
 from tests.worlds.collections import DIRECTORY, GLOB, MemberType
 
 SERVER = ServerConfig("a", ChannelCreds("insecure"), features=frozenset({DELTA}))
@@ -57,7 +57,7 @@ def test_large_response_is_read_in_steps() -> None:
     decision = reader.decide(*(raw(str(number)) for number in range(1_000)))
     works = list(decision.run_in_steps(reader.response))
     assert len(works) > 50
-    assert max(works) < 2 * STEP_WORK
+    assert max(works) < 2 * STEP_UNITS
 
 
 def test_work_of_one_changed_member_does_not_depend_on_the_others() -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxyless.base import Event, Trace
+from proxyless.runtime.work_queue import UNITS_PER_TURN
 from proxyless.xds.client import Cancel, DecodeContext, Decoded, Tools, XdsClient
 from proxyless.xds.client.connection import describe_silence
-from proxyless.xds.client.slices import SLICE_WORK
 from tests.worlds.xds_clients import (
     GONE,
     TextType,
@@ -24,7 +24,7 @@ from tests.worlds.xds_clients import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from proxyless.xds.client.slices import Steps
+    from proxyless.runtime.work_queue import Steps
 
 
 def test_one_timer_runs_for_all_resources_of_a_request() -> None:
@@ -227,7 +227,7 @@ class SlowType(TextType):
 
     def decode_in_steps(self, serialized: bytes, context: DecodeContext) -> Steps[Decoded[str]]:
         for _ in range(int(json.loads(serialized)["value"])):
-            yield SLICE_WORK
+            yield UNITS_PER_TURN
         return self.decode(serialized, context)
 
 

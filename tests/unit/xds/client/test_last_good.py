@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxyless.runtime import VirtualClock
+from proxyless.runtime import VirtualClock, WorkQueue
 from proxyless.xds.bootstrap import DELTA, Authority, Bootstrap, ServerConfig
 from proxyless.xds.client import DecodeContext, Decoded
 from proxyless.xds.client.cache import ResourceKey
@@ -20,7 +20,6 @@ from proxyless.xds.client.last_good import (
     WAIT_S,
     LastGood,
 )
-from proxyless.xds.client.slices import SliceQueue
 from tests.worlds.collections import GLOB, MEMBERS, member
 from tests.worlds.xds_clients import (
     LISTENER,
@@ -101,8 +100,8 @@ class CachedWorld(XdsClientWorld):
         self.work = HeldWork(is_held=is_held)
 
         def make(clock: VirtualClock) -> LastGood:
-            slices = SliceQueue(clock)
-            return LastGood(store, clock, slices, self.work, keeps_unwatched=keeps_unwatched)
+            queue = WorkQueue(clock)
+            return LastGood(store, clock, queue, self.work, keeps_unwatched=keeps_unwatched)
 
         super().__init__(*servers, bootstrap=bootstrap, make_last_good=make)
         self.server().is_up = is_up
@@ -678,7 +677,7 @@ def test_collection_is_saved_and_used_with_its_members() -> None:
     )
 
     def make(clock: VirtualClock) -> LastGood:
-        return LastGood(store, clock, SliceQueue(clock), HeldWork())
+        return LastGood(store, clock, WorkQueue(clock), HeldWork())
 
     before = XdsClientWorld(bootstrap=bootstrap, make_last_good=make)
     before.watch(MEMBERS, GLOB)

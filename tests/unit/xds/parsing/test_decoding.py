@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from proxyless.base import ValidationErrors
 from proxyless.protos import Proto, message_class
+from proxyless.runtime.work_queue import Steps, finish
 from proxyless.xds.client.api import Decoded
-from proxyless.xds.client.slices import Steps, finish
 from proxyless.xds.error_texts import name_type
 from proxyless.xds.filters import FILTER_FACTORIES, FilterRegistry
 from proxyless.xds.parsing import ListenerType, RouteConfigurationType

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from proxyless.assembly import Registries
 from proxyless.base import OK, Status, StatusCode
 from proxyless.controlplane import dns_cluster, listener, route, route_config
+from proxyless.runtime.work_queue import finish
 from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, ServerConfig
 from proxyless.xds.client import DecodeContext
 from proxyless.xds.client.codec import decode_members_in_steps
-from proxyless.xds.client.slices import finish
 from proxyless.xds.view import (
     ConfigError,
     ConfigTarget,

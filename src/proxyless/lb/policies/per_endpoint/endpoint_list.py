@@ -44,11 +44,11 @@ from proxyless.runtime import IDLE_TIMER, SoonQueue
 REMOVED_RETENTION_S: Final = 30.0
 
 # Units of `runtime.work_queue`, without those of the connection.
-START_UNITS: Final = 15
-CLOSE_UNITS: Final = 3
+START_UNITS: Final = 150
+CLOSE_UNITS: Final = 30
 # While many are to be started and few are READY, fewer are started in a turn: the first connection,
 # which RPCs wait for, and their answers take several turns.
-FIRST_UNITS: Final = 160
+FIRST_UNITS: Final = 1_600
 MANY_STARTING: Final = 50
 FEW_READY: Final = 10
 

@@ -71,7 +71,7 @@ NEW_CANDIDATES_MAX: Final = 200
 ACTIONS_PER_TURN: Final = 1_000
 # More candidates are released in slices; units of `runtime.work_queue`.
 RELEASED_AT_ONCE_MAX: Final = 100
-RELEASE_UNITS: Final = 2
+RELEASE_UNITS: Final = 20
 
 _NEVER_TRIED: Final = Status(StatusCode.UNAVAILABLE, "not tried yet")
 

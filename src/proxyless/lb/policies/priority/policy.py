@@ -51,9 +51,10 @@ CHILD_POLICY_CACHE: Final = "GRPC_EXPERIMENTAL_ENABLE_PRIORITY_LB_CHILD_POLICY_C
 
 
 # Units of `runtime.work_queue`: the policies of a child, without its endpoints.
-CREATE_UNITS: Final = 40
-CLOSE_UNITS: Final = 15
-# An update of a child without a change takes about a unit, which matters only if there are many.
+CREATE_UNITS: Final = 400
+CLOSE_UNITS: Final = 150
+# An update of a child without a change, which matters only if there are many.
+UNCHANGED_UNITS: Final = 10
 UNCHARGED_UPDATES_MAX: Final = 20
 
 
@@ -146,7 +147,7 @@ class PriorityPolicy:
             self._index_children(config.priorities)
         rejections: list[str] = []
         if len(self._children) > UNCHARGED_UPDATES_MAX:
-            self.helper.context.work.charge(len(self._children))
+            self.helper.context.work.charge(len(self._children) * UNCHANGED_UNITS)
         with self._hold:
             for child in self._children.values():
                 if child.name in config.children:

@@ -50,12 +50,14 @@ NAME: Final = "cds_experimental"
 BACKWARD_COMPAT: Final = "GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT"
 
 # Units of `runtime.work_queue`: the policies of a cluster, down to its priorities.
-CONFIGURE_UNITS: Final = 30
-# More localities than this are counted, as a unit each: their attributes, and their part of the
-# splits of the endpoints.
+CONFIGURE_UNITS: Final = 300
+# More localities than this are counted: their attributes, and their part of the splits of the
+# endpoints.
+LOCALITY_UNITS: Final = 10
 UNCHARGED_LOCALITIES_MAX: Final = 20
 # With more endpoints, the child is updated in a turn of its own.
 UPDATED_AT_ONCE_MAX: Final = 5_000
+UPDATE_UNITS: Final = 10
 
 LbConfig = tuple[Any, ...]
 
@@ -324,7 +326,7 @@ class CdsPolicy(ForwardingHelper):
         )
         localities = sum(map(len, resource.priorities))
         if localities > UNCHARGED_LOCALITIES_MAX:
-            self.context.work.charge(localities)
+            self.context.work.charge(localities * LOCALITY_UNITS)
         # "The value will be copied from `cds`'s service config `cluster` key" - A89
         attributes = update.attributes.with_(BACKEND_SERVICE, entry.cluster_name)
         child_update = Update(endpoints, update.config, attributes, entry.resolution_note)
@@ -334,7 +336,7 @@ class CdsPolicy(ForwardingHelper):
             return self._update_child(policies, child_update, entry)
         charge_for(endpoints, self.context.work)
         self._waiting = (policies, child_update, entry)
-        self.context.work.run(self, 1)
+        self.context.work.run(self, UPDATE_UNITS)
         return OK
 
     def step(self) -> bool:
