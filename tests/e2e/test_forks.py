@@ -11,6 +11,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import grpc
 import pytest
@@ -143,6 +144,33 @@ RELEASED = """
         loop.run_until_complete(start())
 """
 
+# The channel is not connected yet, and its sockets are the only ones with IP addresses.
+CONNECTING = """
+    def find_sockets():
+        found = []
+        for name in os.listdir("/proc/self/fd"):
+            path = "/proc/self/fd/" + name
+            if os.path.lexists(path) and os.readlink(path).startswith("socket:"):
+                with socket.socket(fileno=os.dup(int(name))) as sock:
+                    if sock.family == socket.AF_INET:
+                        found.append(name)
+        return found
+
+    async def start():
+        channel = open_channel()
+        channel.get_state(try_to_connect=True)
+        while not find_sockets():
+            await asyncio.sleep(0.01)
+        child = os.fork()
+        if not child:
+            os._exit(len(find_sockets()))
+        check_exit(child)
+        assert find_sockets()
+        await channel.close()
+
+    loop.run_until_complete(start())
+"""
+
 
 def answer(_request: bytes, context: grpc.ServicerContext) -> bytes:
     return str(context.peer()).encode()
@@ -186,16 +214,38 @@ def make_script(story: str) -> str:
 def test_connections_of_the_parent_are_not_affected_when(
     story: str, kind: str, loop: str, targets: dict[str, tuple[str, str]]
 ) -> None:
-    target, roots = targets[kind]
+    run_story(STORIES[story], loop, kind, *targets[kind])
+
+
+def run_story(story: str, loop: str, kind: str, target: str, roots: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", make_script(STORIES[story]), loop, target, kind, roots],
+        [sys.executable, "-c", make_script(story), loop, target, kind, roots],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stderr == ""
+    assert done.returncode == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc, and how a full backlog is handled")
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+@pytest.mark.parametrize("step", ["connect", "TLS handshake"])
+def test_child_does_not_keep_sockets_of_attempts_open(
+    step: str, loop: str, targets: dict[str, tuple[str, str]]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, ExitStack() as others:
+        if step == "connect":
+            # The backlog is full, so the next attempts are not answered.
+            for _ in range(4):
+                other = others.enter_context(socket.socket())
+                other.setblocking(False)
+                other.connect_ex(listener.getsockname())
+        kind = "plain" if step == "connect" else "tls"
+        target = f"127.0.0.1:{listener.getsockname()[1]}"
+        run_story(CONNECTING, loop, kind, target, targets["tls"][1])
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])

@@ -11,13 +11,13 @@ from proxyless.base import Address, IpAddress, Status
 from proxyless.runtime import DeadlineQueue, VirtualClock
 from proxyless.transport import ClientTransport, TransportOptions
 from proxyless.transport.client import LoopTools
-from proxyless.transport.pump import Pump, ReadBuffer, turns_of
+from proxyless.transport.pump import Pump, make_read_buffer, turns_of
 from proxyless.wire import RequestEncoder
 from tests.worlds.wire import PREFACE, SentFrames, read_frames, settings, settings_ack
 
 ADDRESS: Address = IpAddress("192.0.2.1", 443)
 BLOCK = RequestEncoder(path="/test.Service/Method", authority="test.example").block()
-ONE_BUFFER = ReadBuffer()
+ONE_BUFFER = make_read_buffer()
 
 
 async def turn() -> None:

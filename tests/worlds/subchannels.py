@@ -17,7 +17,7 @@ from proxyless.runtime import DeadlineQueue, Random, VirtualClock, seeded_random
 from proxyless.transport import ClientTransport, TransportOptions
 from proxyless.transport.attempt import OnDone, TaskAttempt
 from proxyless.transport.client import LoopTools
-from proxyless.transport.pump import ReadBuffer, turns_of
+from proxyless.transport.pump import make_read_buffer, turns_of
 from proxyless.wire import RequestEncoder
 from tests.worlds.fake_sockets import FakeSocket, feed, turn
 from tests.worlds.wire import settings
@@ -32,7 +32,7 @@ NO_SETTINGS = settings()
 
 # More turns of the loop than any test needs to settle.
 _TURNS = 20
-_BUFFER = ReadBuffer()
+_BUFFER = make_read_buffer()
 _ENCODER = RequestEncoder(path="/test.Service/Method", authority="test.example")
 
 

@@ -15,7 +15,7 @@ lookups     LookupThreads: names are resolved in threads, of which slow names ho
 daemon_threads  DaemonThreads: thread pool for calls that may never return
 offload     Offload: runs blocking work in a thread and calls back on the loop; run_in_thread
 tasks       create_owned_task
-forks       hooks in the child of a fork: it uses neither loops nor sockets of its parent
+forks       hooks in the child of a fork, which uses neither loops nor sockets of its parent
 garbage     freeze; full garbage collections are deferred while much work waits
 soon        Soon and SoonQueue: run an action once, in the next turn of the loop
 work_queue  WorkQueue: runs long work in slices, one per turn of the loop; Steps, finish

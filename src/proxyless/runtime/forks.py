@@ -2,8 +2,8 @@
 
 The child of a fork has copies of all connections of its parent, on the same sockets. What it sent
 there, or a poll from which it removed them, would be the parent's; and a socket that the parent
-closes stays open while a child holds it. So the child releases them at once: the descriptor of
-each connection becomes that of a socket whose peer has closed it.
+closes stays open while a child holds it. So the child releases them at once, those that are being
+connected, too: their descriptors become those of a socket whose peer has closed it.
 """
 
 from __future__ import annotations
@@ -11,18 +11,10 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Protocol
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-class SocketOwner(Protocol):
-    """The connections of one loop."""
-
-    def list_descriptors(self) -> list[int]:
-        """The descriptors of all sockets that are neither closed nor closing."""
 
 
 def call_after_fork_in_child(action: Callable[[], None]) -> None:
@@ -43,18 +35,36 @@ def empty_in_child(objects_by_loop: dict[Any, Any]) -> None:
     call_after_fork_in_child(empty)
 
 
-def release_in_child(owner: SocketOwner) -> None:
-    """Release the sockets of these connections in each child of a fork."""
-    _owners.add(owner)
+class UnsharedSocket(socket.socket):
+    """Socket of a connection, which each child of a fork releases. Its owner closes it."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        family: int = -1,
+        type: int = -1,  # noqa: A002 - as in the standard library
+        proto: int = -1,
+        fileno: int | None = None,
+    ) -> None:
+        super().__init__(family, type, proto, fileno)
+        _open_sockets.add(self)
+
+    def close(self) -> None:
+        _open_sockets.discard(self)
+        super().close()
+
+    def detach(self) -> int:
+        _open_sockets.discard(self)
+        return super().detach()
 
 
-_owners: Final[WeakSet[SocketOwner]] = WeakSet()
+_open_sockets: Final[set[UnsharedSocket]] = set()
 
 
 def _release_sockets() -> None:
-    # A number that is free could be that of another file by the time a transport closes it.
-    descriptors = [each for owner in list(_owners) for each in owner.list_descriptors()]
-    _owners.clear()
+    descriptors = [each.fileno() for each in _open_sockets]
+    _open_sockets.clear()
     if not descriptors:
         return
     with suppress(OSError):  # No descriptor is left.

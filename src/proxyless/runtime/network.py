@@ -16,6 +16,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from proxyless.base import Address, IpAddress, UnixAddress
+from proxyless.runtime.forks import UnsharedSocket
 from proxyless.runtime.socket_transport import SocketTransport, create_socket
 
 if TYPE_CHECKING:
@@ -120,35 +121,25 @@ class AsyncioNetwork:
         name = None if tls is None else _name_to_check(address, tls, server_hostname)
         shutdown_timeout_s = None if tls is None else _TLS_SHUTDOWN_TIMEOUT_S
         match address:
-            case IpAddress(host, port) if "%" in host:
-                # The loops look up an address with a zone in their executor, which may be full.
-                sock = await _connect_zoned(loop, host, port)
-                return await loop.create_connection(
-                    protocol_factory,
-                    sock=sock,
-                    ssl=tls,
-                    server_hostname=name,
-                    ssl_shutdown_timeout=shutdown_timeout_s,
-                )
-            case IpAddress(host, port) if _has_selector(loop):
-                # Cheaper than the loop's own way from an address to a socket.
+            case IpAddress(host, port):
+                # Cheaper than the loop's own way from an address to a socket; and a socket of
+                # uvloop's own would not be released after a fork.
                 sock = await _connect_tcp(loop, host, port)
+                if not _has_selector(loop):
+                    # asyncio and uvloop set TCP_NODELAY, as the contract tests check.
+                    return await loop.create_connection(
+                        protocol_factory,
+                        sock=sock,
+                        ssl=tls,
+                        server_hostname=name,
+                        ssl_shutdown_timeout=shutdown_timeout_s,
+                    )
                 if tls is None or name is None:
                     return SocketTransport.open(loop, sock, protocol_factory)
                 from proxyless.runtime.shared_tls import connect_tls  # noqa: PLC0415 - few have TLS
 
                 timeout_s = _TLS_SHUTDOWN_TIMEOUT_S
                 return await connect_tls(sock, protocol_factory, tls, name, timeout_s)
-            case IpAddress(host, port):
-                # asyncio and uvloop set TCP_NODELAY, as the contract tests check.
-                return await loop.create_connection(
-                    protocol_factory,
-                    host,
-                    port,
-                    ssl=tls,
-                    server_hostname=name,
-                    ssl_shutdown_timeout=shutdown_timeout_s,
-                )
             case UnixAddress(path):
                 sock = await _connect_unix(loop, path)
                 return await loop.create_unix_connection(
@@ -300,22 +291,22 @@ def _check_name(peer: str, tls: ssl.SSLContext, server_hostname: str | None) -> 
 
 
 def _has_selector(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether `add_writer` of the loop reports failed attempts to connect, too."""
+    """Whether a `SocketTransport` is made: it is cheaper than asyncio's, but not than uvloop's."""
     return _IS_POSIX and isinstance(loop, asyncio.SelectorEventLoop)
 
 
-async def _connect_zoned(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
-    """A connected socket. The literal is parsed by the system, without a look-up."""
-    flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
-    [(family, *_, sockaddr)] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
-    return await _connect_socket(loop, family, sockaddr)
-
-
 async def _connect_tcp(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
-    """A connected socket, on a loop whose `add_writer` reports failed attempts, too."""
+    """A connected socket.
+
+    Not by the loop's `sock_connect`: uvloop's starts threads that a child of a fork waits for.
+    """
     sock = create_socket(host)
     try:
-        error = sock.connect_ex((host, port))
+        address = _zoned_address(host, port) if "%" in host else (host, port)
+        if not _IS_POSIX:
+            await loop.sock_connect(sock, address)
+            return sock
+        error = sock.connect_ex(address)
         if error == errno.EINPROGRESS:
             await _wait_writable(loop, sock.fileno())
             error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -325,6 +316,13 @@ async def _connect_tcp(loop: asyncio.AbstractEventLoop, host: str, port: int) ->
         sock.close()
         raise
     return sock
+
+
+def _zoned_address(host: str, port: int) -> Any:  # noqa: ANN401 - a socket address
+    """A literal is parsed by the system, without a look-up."""
+    flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+    [(*_, address)] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    return address
 
 
 async def _wait_writable(loop: asyncio.AbstractEventLoop, fd: int) -> None:
@@ -343,18 +341,10 @@ def _set_done(future: "asyncio.Future[None]") -> None:
 
 async def _connect_unix(loop: asyncio.AbstractEventLoop, path: str) -> socket.socket:
     """A connected socket. uvloop itself supports no abstract names and truncates long paths."""
-    return await _connect_socket(loop, socket.AF_UNIX, path)
-
-
-async def _connect_socket(
-    loop: asyncio.AbstractEventLoop,
-    family: socket.AddressFamily,
-    address: Any,  # noqa: ANN401 - a socket address
-) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock = UnsharedSocket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
-        await loop.sock_connect(sock, address)
+        await loop.sock_connect(sock, path)
     except BaseException:
         sock.close()
         raise

@@ -12,6 +12,8 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final, Self, TypeVar, cast
 
+from proxyless.runtime.forks import UnsharedSocket
+
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 # Both are asyncio's values.
@@ -29,7 +31,7 @@ def create_socket(host: str) -> socket.socket:
     """A TCP socket for this address, which does not block."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With the protocol: asyncio sets TCP_NODELAY only if it is TCP.
-    sock = socket.socket(family, _SOCKET_TYPE, socket.IPPROTO_TCP)
+    sock = UnsharedSocket(family, _SOCKET_TYPE, socket.IPPROTO_TCP)
     if sock.getblocking():
         sock.setblocking(False)
     return sock

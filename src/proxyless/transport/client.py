@@ -21,7 +21,7 @@ from proxyless.transport.keepalive import (
     Ping,
     choose_keepalive,
 )
-from proxyless.transport.pump import Pump, ReadBuffer, lost_by
+from proxyless.transport.pump import Pump, lost_by
 from proxyless.transport.server_names import server_name_of
 from proxyless.wire import (
     ClientConnection,
@@ -72,7 +72,7 @@ class LoopTools:
 
     loop: asyncio.AbstractEventLoop
     clock: Clock
-    buffer: ReadBuffer
+    buffer: memoryview
     deadlines: DeadlineQueue
     turns: Turns
 

@@ -21,7 +21,7 @@ from proxyless.transport.attempt import (
     describe_timeout,
 )
 from proxyless.transport.client import ClientTransport, LoopTools, TransportOptions
-from proxyless.transport.pump import ReadBuffer, turns_of
+from proxyless.transport.pump import make_read_buffer, turns_of
 
 if TYPE_CHECKING:
     import ssl
@@ -41,7 +41,7 @@ class Connector:
         self.clock = clock or LoopClock(loop)
         self.deadlines = DeadlineQueue(self.clock)
         self._tools = LoopTools(
-            loop, self.clock, ReadBuffer(), self.deadlines, turns_of(self.clock)
+            loop, self.clock, make_read_buffer(), self.deadlines, turns_of(self.clock)
         )
 
     def start(

@@ -22,7 +22,6 @@ from proxyless.runtime.direct_writes import (
     is_closed_by_peer,
     write_directly,
 )
-from proxyless.runtime.forks import release_in_child
 from proxyless.wire.errors import RemoteProtocolError
 from proxyless.wire.limits import COST_PER_TURN_MAX
 from proxyless.wire.turns import Turns
@@ -37,19 +36,9 @@ WRITE_BUFFER_BYTES: Final = 256 * 1024
 LINGER_S: Final = 5.0
 
 
-class ReadBuffer:
-    """Read buffer that all connections of one loop share, and those of them that have a socket."""
-
-    __slots__ = ("__weakref__", "connected", "view")
-
-    def __init__(self) -> None:
-        self.view = memoryview(bytearray(READ_BUFFER_BYTES))
-        self.connected: set[Pump] = set()
-        release_in_child(self)
-
-    def list_descriptors(self) -> list[int]:
-        found = [each.find_descriptor() for each in self.connected]
-        return [each for each in found if each != NO_DESCRIPTOR]
+def make_read_buffer() -> memoryview:
+    """The read buffer that all connections of one loop share."""
+    return memoryview(bytearray(READ_BUFFER_BYTES))
 
 
 def turns_of(clock: Clock) -> Turns:
@@ -75,7 +64,6 @@ class Pump(asyncio.BufferedProtocol):
         "_on_received",
         "_socket",
         "_turns",
-        "_view",
         "_waiters",
         "_wire",
         "on_closed",
@@ -89,14 +77,13 @@ class Pump(asyncio.BufferedProtocol):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        buffer: ReadBuffer,
+        buffer: memoryview,
         turns: Turns,
         on_received: Callable[[], None] | None = None,
     ) -> None:
         # Fixed at construction.
         self._loop = loop
         self._buffer = buffer
-        self._view = buffer.view
         self._turns = turns
         # Called whenever bytes are received, until the connection is lost.
         self._on_received = on_received
@@ -188,11 +175,10 @@ class Pump(asyncio.BufferedProtocol):
         self._socket = cast("asyncio.Transport", transport)
         self._socket.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._descriptor = direct_descriptor(transport)
-        self._buffer.connected.add(self)
         self._flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._view
+        return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         wire = self._wire
@@ -202,7 +188,7 @@ class Pump(asyncio.BufferedProtocol):
         # The output that these bytes cause leaves in one write at the end.
         self._is_reading = True
         try:
-            wire.receive(self._view[:nbytes])
+            wire.receive(self._buffer[:nbytes])
         except RemoteProtocolError:
             pass  # `on_broken` was called, GOAWAY is in the output, and the wire is closed.
         finally:
@@ -236,7 +222,6 @@ class Pump(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._socket = None
-        self._buffer.connected.discard(self)
         if self._linger is not None:
             self._linger.cancel()
         self._on_lost(lost_by(exc))
@@ -248,17 +233,6 @@ class Pump(asyncio.BufferedProtocol):
         on_closed, self.on_closed = self.on_closed, None
         if on_closed is not None:
             on_closed()
-
-    # Called in the child of a fork
-
-    def find_descriptor(self) -> int:
-        """The descriptor of the socket; NO_DESCRIPTOR if it is closed, closing or simulated."""
-        transport = self._socket
-        # uvloop returns the number of a socket that is closed, too.
-        if transport is None or transport.is_closing() or self._loop.is_closed():
-            return NO_DESCRIPTOR
-        socket = transport.get_extra_info("socket")
-        return NO_DESCRIPTOR if socket is None else int(socket.fileno())
 
     # Ends
 

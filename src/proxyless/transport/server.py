@@ -12,7 +12,7 @@ from typing import Final
 
 from proxyless.base import EMPTY_METADATA, OK, Address, Metadata, Status, StatusCode
 from proxyless.runtime import AsyncioNetwork, Clock, Listener, LoopClock, Network
-from proxyless.transport.pump import Pump, ReadBuffer, turns_of
+from proxyless.transport.pump import Pump, make_read_buffer, turns_of
 from proxyless.wire import (
     IDENTITY,
     Limits,
@@ -156,7 +156,7 @@ class Server:
 
     def __init__(self, methods: Mapping[str, Method], limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
-        self.buffer = ReadBuffer()
+        self.buffer = make_read_buffer()
         # Ordered, so that simulations are reproducible; the tasks, too.
         self.connections: dict[_ServerPump, None] = {}
         # Number of connections since the start.

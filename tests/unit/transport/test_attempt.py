@@ -12,7 +12,7 @@ from proxyless.runtime import AsyncioNetwork, DeadlineQueue, VirtualClock
 from proxyless.transport import ClientTransport, TransportOptions
 from proxyless.transport.attempt import PlainAttempt
 from proxyless.transport.client import LoopTools
-from proxyless.transport.pump import ReadBuffer, turns_of
+from proxyless.transport.pump import make_read_buffer, turns_of
 from proxyless.wire import ErrorCode
 from tests.worlds.fake_sockets import ADDRESS, FakeSocket, feed, turn
 from tests.worlds.wire import goaway, settings
@@ -66,7 +66,7 @@ class AttemptWorld:
         self.tools = LoopTools(
             asyncio.get_running_loop(),
             self.clock,
-            ReadBuffer(),
+            make_read_buffer(),
             self.deadlines,
             turns_of(self.clock),
         )
