@@ -34,6 +34,7 @@ from proxyless.lb.policies.weighted_target import WeightedTargetFactory
 from proxyless.runtime import VirtualClock, seeded_random
 from proxyless.testing import ANY_RPC
 from proxyless.xds.lb.cds.cluster_policies import LeafPolicies
+from proxyless.xds.resources import LbConfig
 from tests.worlds.meshes import MeshWorld
 from tests.worlds.policies import READY, PolicyWorld
 from tests.worlds.xds_resources import eds, locality, prioritized, route_config
@@ -184,7 +185,9 @@ def test_configuration_of_cluster_policies_costs_few_calls() -> None:
     wrr_locality: dict[str, object] = {
         "xds_wrr_locality_experimental": {"childPolicy": [{"round_robin": {}}]}
     }
-    policies = LeafPolicies("a", ("p0",), (wrr_locality,), None, ignore_reresolution_requests=True)
+    policies = LeafPolicies(
+        "a", ("p0",), LbConfig.of((wrr_locality,)), None, ignore_reresolution_requests=True
+    )
     errors = ValidationErrors()
     assert policies.configure(errors, registry) is not None  # Fills caches.
     assert count_calls(lambda: policies.configure(errors, registry)) <= CALLS_PER_CLUSTER_MAX

@@ -430,7 +430,7 @@ def test_invalid_aggregate_cluster_type_is_refused(typed_config: Proto, expected
 
 def lb_config(*typed_configs: Proto, **environ: str) -> object:
     message = cluster(load_balancing_policy=policies_of(*typed_configs))
-    [config] = parsed_cluster(message, environ).lb_config
+    [config] = parsed_cluster(message, environ).lb_config.json
     return config
 
 
@@ -448,7 +448,7 @@ UNKNOWN = any_with("vendor.v1.Newest", b"")
 @pytest.mark.spec("A52-01")
 def test_load_balancing_policy_takes_precedence_over_lb_policy() -> None:
     message = cluster(load_balancing_policy=policies_of(ROUND_ROBIN), lb_policy="MAGLEV")
-    assert parsed_cluster(message).lb_config == ({"round_robin": {}},)
+    assert parsed_cluster(message).lb_config.json == ({"round_robin": {}},)
 
 
 @pytest.mark.spec("A52-04")
@@ -593,9 +593,9 @@ def test_config_that_the_policy_rejects_is_refused() -> None:
 @pytest.mark.spec("A52-10")
 def test_lb_policy_enum_is_converted() -> None:
     expected: object = ({WRR_LOCALITY: {"childPolicy": [{"round_robin": {}}]}},)
-    assert parsed_cluster(cluster()).lb_config == expected
-    assert parsed_cluster(cluster(lb_policy="ROUND_ROBIN")).lb_config == expected
-    assert parsed_cluster(cluster(lb_policy="RING_HASH")).lb_config == (
+    assert parsed_cluster(cluster()).lb_config.json == expected
+    assert parsed_cluster(cluster(lb_policy="ROUND_ROBIN")).lb_config.json == expected
+    assert parsed_cluster(cluster(lb_policy="RING_HASH")).lb_config.json == (
         {"ring_hash_experimental": {"minRingSize": 1024, "maxRingSize": 8388608}},
     )
 
@@ -604,7 +604,7 @@ def test_lb_policy_enum_is_converted() -> None:
 def test_ring_sizes_are_those_of_ring_hash_lb_config_when_lb_policy_is_set() -> None:
     sizes = {"minimum_ring_size": {"value": 10}, "maximum_ring_size": {"value": 20}}
     message = cluster(lb_policy="RING_HASH", ring_hash_lb_config=sizes)
-    assert parsed_cluster(message).lb_config == (
+    assert parsed_cluster(message).lb_config.json == (
         {"ring_hash_experimental": {"minRingSize": 10, "maxRingSize": 20}},
     )
 
@@ -635,7 +635,7 @@ def test_other_values_of_lb_policy_are_refused(number: int, name: str) -> None:
 def parsed_policy(resource: Cluster) -> PolicyConfig:
     """Policy config of the cluster, parsed by its policy."""
     errors = ValidationErrors()
-    config = parse_policy_list(list(resource.lb_config), errors, known_policies())
+    config = parse_policy_list(list(resource.lb_config.json), errors, known_policies())
     assert errors.ok
     assert config is not None
     return config
@@ -731,7 +731,7 @@ BAD_POLICIES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("environ", [{}, {AGGREGATE_BACKWARD_COMPAT: "false"}])
 @pytest.mark.parametrize("policy", [*BAD_POLICIES, {"lb_policy": "ROUND_ROBIN"}])
 def test_policy_of_an_aggregate_is_ignored(policy: dict[str, Any], environ: dict[str, str]) -> None:
-    assert parsed_cluster(aggregate_cluster("a", **policy), environ).lb_config == ()
+    assert parsed_cluster(aggregate_cluster("a", **policy), environ).lb_config.json == ()
 
 
 @pytest.mark.spec("A75-15")
@@ -744,7 +744,7 @@ def test_policy_of_an_aggregate_is_validated_when_backward_compatibility_is_on(
         f"field:{next(iter(policy))} error:"
     )
     good = aggregate_cluster("a", load_balancing_policy=policies_of(ROUND_ROBIN))
-    assert parsed_cluster(good, environ).lb_config == ({"round_robin": {}},)
+    assert parsed_cluster(good, environ).lb_config.json == ({"round_robin": {}},)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from proxyless.xds.resources import (
     EndpointInfo,
     EndpointResource,
     HttpConnectionManager,
+    LbConfig,
     Listener,
     LocalityEndpoints,
     LogicalDnsCluster,
@@ -61,8 +62,8 @@ def hosts(*virtual_hosts: VirtualHost, name: str = "routes") -> RouteConfigurati
 
 
 def cluster(name: str, discovery: Discovery | None = None, **settings: Any) -> Cluster:  # noqa: ANN401
-    settings.setdefault("lb_config", ROUND_ROBIN)
-    return Cluster(name=name, discovery=discovery or EdsCluster(), **settings)
+    lb_config = LbConfig.of(tuple(settings.pop("lb_config", ROUND_ROBIN)))
+    return Cluster(name=name, discovery=discovery or EdsCluster(), lb_config=lb_config, **settings)
 
 
 def eds(name: str, service_name: str, **settings: Any) -> Cluster:  # noqa: ANN401

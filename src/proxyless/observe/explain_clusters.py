@@ -82,7 +82,7 @@ def _explain_leaf(entry: ClusterConfig, kind: str, title: str) -> Explanation:
     barrier = _find_barrier(entry)
     reason = name_problems(barrier, _lacks_endpoints(entry))
     parts = [
-        Explanation("lb_policy", f"LB policy {describe_policy(cluster.lb_config)}"),
+        Explanation("lb_policy", f"LB policy {describe_policy(cluster.lb_config.json)}"),
         Explanation(
             "circuit_breaker",
             f"circuit breaker: at most {count(limit, 'RPC')} at a time",

@@ -1,4 +1,4 @@
-"""Attribute keys of an xDS resolver's result and of endpoints; reads_config.
+"""Attribute keys of an xDS resolver's result and of endpoints.
 
 The result's attributes are passed to every policy of the tree that may read them. The cds policy
 sets those of endpoints. Attributes of an RPC are in `xds.filters.attributes`.
@@ -29,9 +29,3 @@ HOSTNAME: Final[Key[str]] = Key("hostname")
 # True if the SNI of connections is the endpoint's hostname (A101): then endpoints with different
 # hostnames cannot share a connection.
 HAS_HOST_SNI: Final[Key[bool]] = Key("has_host_sni")
-
-
-def reads_config(lb_config: object) -> bool:
-    """Whether a cluster's policies of this JSON may read `XDS_CONFIG`: only the cds policy does."""
-    # Its own name, or `cdsConfig` of xds_cluster_manager.
-    return "cds" in str(lb_config)

@@ -30,7 +30,7 @@ from proxyless.lb.reentrancy import Hold
 from proxyless.lb.retained_child import NOT_LISTED, RetainedChild, join_rejections
 from proxyless.runtime import IDLE_TIMER, ActionsJob, Soon
 from proxyless.runtime.work_queue import UNITS_PER_TURN
-from proxyless.xds.config.attributes import XDS_CONFIG, reads_config
+from proxyless.xds.config.attributes import XDS_CONFIG
 from proxyless.xds.error_texts import with_node
 from proxyless.xds.filters.attributes import CLUSTER, MIRROR_PREFIX
 from proxyless.xds.lb.cds.policy import CdsConfig, CdsFactory
@@ -384,7 +384,7 @@ def _leaf_update(
     entries = xds_config.clusters.get(config.cluster)
     if not isinstance(entries, tuple) or len(entries) > 1:
         return None
-    return None if reads_config(entries[0].cluster.lb_config) else (policy, entries)
+    return None if entries[0].cluster.lb_config.reads_config else (policy, entries)
 
 
 class ClusterManagerFactory:

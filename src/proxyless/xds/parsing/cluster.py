@@ -41,6 +41,7 @@ from proxyless.xds.resources import (
     Discovery,
     EdsCluster,
     HealthStatus,
+    LbConfig,
     LogicalDnsCluster,
     OutlierDetection,
 )
@@ -143,15 +144,13 @@ class ClusterType:
                 return limit or 1
         return 1
 
-    def _parse_lb_config(
-        self, message: Proto, errors: ValidationErrors
-    ) -> tuple[Mapping[str, object], ...]:
+    def _parse_lb_config(self, message: Proto, errors: ValidationErrors) -> LbConfig:
         # The policy of an aggregate is not used, so it is not parsed (A75-12).
         is_aggregate = message.HasField("cluster_type")
         if is_aggregate and not read_flag(self.environ, AGGREGATE_BACKWARD_COMPAT, default=False):
-            return ()
+            return LbConfig()
         converter = LbConfigConverter(self.policies, self.conversions, self.environ)
-        return converter.convert_cluster(message, errors)
+        return LbConfig.of(converter.convert_cluster(message, errors))
 
     def _parse_tls(
         self, message: Proto, context: DecodeContext, errors: ValidationErrors

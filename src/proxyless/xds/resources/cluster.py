@@ -110,15 +110,32 @@ class BackendMetricPropagation:
 LEGACY_PROPAGATION: Final = BackendMetricPropagation(named_metrics=None, prefix="")
 
 
+@frozen
+class LbConfig:
+    """The LB policy as a LoadBalancingConfig list in JSON with one entry."""
+
+    # Empty for an aggregate, whose policy is not parsed (D27).
+    json: tuple[Mapping[str, object], ...] = ()
+    # Whether ring_hash may be one of the policies, so that each RPC needs a hash.
+    is_hashed: bool = False
+    # Whether the policies may read `XDS_CONFIG`: only the cds policy does, by its own name or by
+    # `cdsConfig` of xds_cluster_manager.
+    reads_config: bool = False
+
+    @classmethod
+    def of(cls, json: tuple[Mapping[str, object], ...]) -> LbConfig:
+        # Policies are at any depth, also in the configs of policies that are not gRPC's.
+        text = str(json)
+        return cls(json, "ring_hash_experimental" in text, "cds" in text)
+
+
 @frozen(kw_only=True)
 class Cluster:
     """A CDS resource."""
 
     name: str
     discovery: Discovery
-    # The LB policy as a LoadBalancingConfig list in JSON with one entry. Empty for an aggregate,
-    # whose policy is not parsed (D27).
-    lb_config: tuple[Mapping[str, object], ...] = ()
+    lb_config: LbConfig = LbConfig()
     # None: the outlier_detection policy is in the tree, as a no-op (A50-01).
     outlier_detection: OutlierDetection | None = None
     max_concurrent_requests: int = MAX_REQUESTS_DEFAULT

@@ -11,7 +11,6 @@ alone decides about route and cluster, the path is all that is looked up.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
 from dataclasses import field
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Final
@@ -59,8 +58,6 @@ if TYPE_CHECKING:
 
 # Clusters that the routes of one virtual host mirror to; others are ignored.
 MIRRORED_MAX: Final = 256
-
-_RING_HASH: Final = "ring_hash_experimental"
 
 
 class XdsConfigSelector:
@@ -362,17 +359,8 @@ def _uses_hash(config: XdsConfig, action: RouteAction) -> bool:
             return True
     results = (config.clusters.get(name) for name in names)
     return any(
-        _names_policy(entry.cluster.lb_config, _RING_HASH)
+        entry.cluster.lb_config.is_hashed
         for result in results
         if isinstance(result, tuple)
         for entry in result
     )
-
-
-def _names_policy(json: object, name: str) -> bool:
-    """Whether an LB config has this policy at any depth."""
-    if isinstance(json, Mapping):
-        return name in json or any(_names_policy(value, name) for value in json.values())
-    if isinstance(json, list | tuple):
-        return any(_names_policy(value, name) for value in json)
-    return False

@@ -129,7 +129,7 @@ def test_least_request_is_converted() -> None:
 
 def test_least_request_is_converted_from_the_enum() -> None:
     def config(**fields: Any) -> object:  # noqa: ANN401 - fields of a message
-        return parsed_cluster(cluster(lb_policy="LEAST_REQUEST", **fields)).lb_config
+        return parsed_cluster(cluster(lb_policy="LEAST_REQUEST", **fields)).lb_config.json
 
     def in_each_locality(child: dict[str, int]) -> object:
         policy = {"childPolicy": [{"least_request_experimental": child}]}

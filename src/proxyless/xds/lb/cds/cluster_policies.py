@@ -12,21 +12,20 @@ sent is parsed: a mesh may have a thousand clusters, and the rest is the same fo
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from proxyless.base.frozen import frozen
 from proxyless.lb.config import PolicyConfig, parse_policy_list
 from proxyless.lb.policies.outlier_detection import OutlierDetectionConfig
 from proxyless.lb.policies.outlier_detection.config import parse_rules
 from proxyless.lb.policies.priority import PriorityChildConfig, PriorityConfig
-from proxyless.xds.config.attributes import reads_config
 from proxyless.xds.lb.cluster_impl.policy import ClusterImplConfig
 from proxyless.xds.lb.override_host.policy import OverrideHostConfig
 
 if TYPE_CHECKING:
     from proxyless.base import ValidationErrors
     from proxyless.lb import PolicyRegistry
-    from proxyless.xds.resources import OutlierDetection
+    from proxyless.xds.resources import LbConfig, OutlierDetection
 
 
 @frozen
@@ -36,21 +35,20 @@ class LeafPolicies:
     cluster: str
     # The children of the priority policy, the highest priority first.
     priorities: tuple[str, ...]
-    # The cluster's LB policy, in JSON.
-    lb_config: tuple[Any, ...]
+    lb_config: LbConfig
     outlier_detection: OutlierDetection | None
     # "true for EDS priorities, false for DNS" (A37-04)
     ignore_reresolution_requests: bool
 
     def configure(self, errors: ValidationErrors, registry: PolicyRegistry) -> PolicyConfig | None:
         """The topmost policy. None adds an error."""
-        own = parse_policy_list(list(self.lb_config), errors, registry)
+        own = parse_policy_list(list(self.lb_config.json), errors, registry)
         if own is None:
             return None
         child = PriorityChildConfig(own, self.ignore_reresolution_requests)
         priority = PriorityConfig(dict.fromkeys(self.priorities, child), self.priorities)
         policy = _find_policy("priority_experimental", priority, errors, registry)
-        override_host = OverrideHostConfig(self.cluster, policy, reads_config(self.lb_config))
+        override_host = OverrideHostConfig(self.cluster, policy, self.lb_config.reads_config)
         policy = _find_policy("xds_override_host_experimental", override_host, errors, registry)
         cluster_impl = ClusterImplConfig(self.cluster, policy)
         policy = _find_policy("xds_cluster_impl_experimental", cluster_impl, errors, registry)

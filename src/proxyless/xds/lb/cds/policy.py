@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from proxyless.base import OK, Key, State, Status, StatusCode, ValidationErrors, one_line
 from proxyless.base.environment import read_flag
@@ -24,7 +24,7 @@ from proxyless.lb.forwarding import ForwardingHelper
 from proxyless.lb.hierarchy import charge_for
 from proxyless.lb.pickers import FailPicker, ForwardingPicker, NotePicker
 from proxyless.xds.config import ClusterConfig, ClusterError
-from proxyless.xds.config.attributes import CLUSTER_SUBSCRIPTIONS, XDS_CONFIG, reads_config
+from proxyless.xds.config.attributes import CLUSTER_SUBSCRIPTIONS, XDS_CONFIG
 from proxyless.xds.error_texts import name_cluster, node_phrase, with_node
 from proxyless.xds.lb.cds.cluster_policies import AggregatePolicies, LeafPolicies
 from proxyless.xds.lb.cds.priority_children import (
@@ -33,7 +33,7 @@ from proxyless.xds.lb.cds.priority_children import (
     assign_numbers,
     child_name,
 )
-from proxyless.xds.resources import AggregateCluster, EdsCluster, EndpointResource
+from proxyless.xds.resources import AggregateCluster, EdsCluster, EndpointResource, LbConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,8 +58,6 @@ UNCHARGED_LOCALITIES_MAX: Final = 20
 # With more endpoints, the child is updated in a turn of its own.
 UPDATED_AT_ONCE_MAX: Final = 5_000
 UPDATE_UNITS: Final = 10
-
-LbConfig = tuple[Any, ...]
 
 # Attribute of an update below an aggregate whose LB policy replaces that of the leaf (A75-13).
 AGGREGATE_LB_CONFIG: Final[Key[LbConfig]] = Key("aggregate_lb_config")
@@ -160,7 +158,7 @@ class CdsPolicy(ForwardingHelper):
         # Set while the XdsConfig has the cluster: child, and the last update that it got.
         self._child: GracefulSwitchPolicy | None = None
         self._entry: ClusterConfig | None = None
-        self._lb_config: LbConfig = ()
+        self._lb_config = LbConfig()
         self._numbers = ChildNumbers()
         self._endpoints = EndpointBuilder()
         self._child_policies: LeafPolicies | AggregatePolicies | None = None
@@ -311,8 +309,8 @@ class CdsPolicy(ForwardingHelper):
 
     def _update_leaf(self, update: Update, entry: ClusterConfig) -> Status:
         lb_config = update.attributes.get(AGGREGATE_LB_CONFIG) or entry.cluster.lb_config
-        is_same = entry is self._entry and lb_config == self._lb_config
-        if is_same and not reads_config(lb_config):
+        is_same = entry is self._entry and lb_config.json == self._lb_config.json
+        if is_same and not lb_config.reads_config:
             return OK
         self._entry, self._lb_config = entry, lb_config
         resource = entry.endpoints or EndpointResource(name=entry.cluster_name)

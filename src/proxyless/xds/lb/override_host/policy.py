@@ -24,7 +24,7 @@ from proxyless.lb.pickers import ForwardingPicker
 from proxyless.lb.reentrancy import Hold
 from proxyless.runtime import IDLE_TIMER, SoonQueue
 from proxyless.xds.config import ClusterConfig
-from proxyless.xds.config.attributes import XDS_CONFIG, reads_config
+from proxyless.xds.config.attributes import XDS_CONFIG
 from proxyless.xds.filters.attributes import OVERRIDE_HOST
 from proxyless.xds.lb.override_host.choice import Verdict, choose_host
 from proxyless.xds.lb.override_host.hosts import (
@@ -36,7 +36,7 @@ from proxyless.xds.lb.override_host.hosts import (
     next_sweep_delay_s,
     sweep,
 )
-from proxyless.xds.resources import HealthStatus
+from proxyless.xds.resources import HealthStatus, LbConfig
 from proxyless.xds.resources.cluster import IDLE_TIMEOUT_DEFAULT_S, OVERRIDE_HOST_STATUS_DEFAULT
 
 if TYPE_CHECKING:
@@ -337,4 +337,4 @@ class OverrideHostFactory:
         fields = JsonObject(json, errors)
         cluster = fields.need_text("clusterName")
         policy = parse_child_policy(fields, registry)
-        return OverrideHostConfig(cluster, policy, reads_config(json))
+        return OverrideHostConfig(cluster, policy, LbConfig.of((json,)).reads_config)

@@ -7,7 +7,7 @@ from proxyless.base import ValidationErrors
 from proxyless.lb import PolicyRegistry
 from proxyless.lb.config import PolicyConfig, parse_policy_list
 from proxyless.xds.lb.cds.cluster_policies import AggregatePolicies, LeafPolicies
-from proxyless.xds.resources import OutlierDetection
+from proxyless.xds.resources import LbConfig, OutlierDetection
 
 POLICIES = default_policies()
 WRR_LOCALITY: tuple[dict[str, object], ...] = (
@@ -29,7 +29,9 @@ def parse(json: dict[str, object]) -> PolicyConfig | None:
 
 def leaf(outlier_detection: dict[str, object] | None = None) -> LeafPolicies:
     rules = None if outlier_detection is None else OutlierDetection(outlier_detection)
-    return LeafPolicies("a", ("p0", "p1"), WRR_LOCALITY, rules, ignore_reresolution_requests=True)
+    return LeafPolicies(
+        "a", ("p0", "p1"), LbConfig.of(WRR_LOCALITY), rules, ignore_reresolution_requests=True
+    )
 
 
 @pytest.mark.parametrize("outliers", [None, {}, OUTLIERS])

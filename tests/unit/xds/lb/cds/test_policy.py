@@ -12,7 +12,6 @@ from proxyless.xds.lb.cds.policy import FailureNotePicker, aggregate_policies, l
 from tests.worlds.meshes import MeshWorld
 from tests.worlds.xds_dependencies import CDS
 from tests.worlds.xds_resources import (
-    ROUND_ROBIN,
     cluster,
     dns,
     endpoints,
@@ -34,7 +33,7 @@ def test_leaf_may_try_all_its_priorities_before_the_next_leaf() -> None:
 
 def test_reresolution_requests_are_ignored_for_eds_only() -> None:
     for kind, is_ignored in ((cluster("a"), True), (dns("a", "host.example"), False)):
-        found = leaf_policies(ClusterConfig("a", kind), ("p0",), ROUND_ROBIN)
+        found = leaf_policies(ClusterConfig("a", kind), ("p0",), kind.lb_config)
         assert found.ignore_reresolution_requests is is_ignored
 
 
