@@ -117,6 +117,8 @@ class DeltaAdsStream(AdsStream):
         is_full_state = type_url in FULL_STATE_TYPES
         in_use = {name for name in initial if initial[name]}
         gone = new_names | had.keys() if is_full_state else new_names - in_use
+        if not is_full_state and not gone <= target.keys():
+            gone -= self._find_outdated_references(type_url)
         if state.subscription.globs:
             gone = _choose_gone(state.subscription, new_names, initial.keys() | had.keys(), target)
         removed = sorted(gone - target.keys())
@@ -124,6 +126,21 @@ class DeltaAdsStream(AdsStream):
         if not changed and not removed and not (held and new_names):
             return None
         return self._make_delta(type_url, state, version, changed, removed)
+
+    def _find_outdated_references(self, type_url: str) -> set[str]:
+        """Names that resources refer to which the client has, and whose change is not sent yet.
+
+        That such a name does not exist is no error of the mesh: what needs it is about to change.
+        """
+        snapshot = self._snapshot
+        assert snapshot is not None, "responses are made for a snapshot"
+        return {
+            reference.name
+            for url, state in self._types.items()
+            for name, resource in state.last_sent.items()
+            for reference in resource.references
+            if reference.type_url == type_url and snapshot.get(url, name) != resource
+        }
 
     def _make_delta(
         self,

@@ -135,6 +135,20 @@ def test_endpoints_that_a_client_has_are_not_removed() -> None:
     assert other.subscribe(ENDPOINTS, "c") == ["EDS 2: -c"]
 
 
+def test_endpoints_of_a_cluster_whose_change_is_not_sent_yet_are_not_reported_as_missing() -> None:
+    """The client is in the middle of a change, and requests what the next one has removed."""
+    client = DeltaClient()
+    client.publish(mesh("a"))
+    client.subscribe(LISTENER, "api")
+    client.subscribe(ROUTE_CONFIG, "routes")
+    client.subscribe(CLUSTER, "a")
+    client.ack_all()
+    client.publish(mesh("b", version="2"))
+    assert client.subscribe(ENDPOINTS, "a") == []
+    # Nothing that the client has refers to these.
+    assert client.subscribe(ENDPOINTS, "z") == ["EDS 2: -z"]
+
+
 def test_endpoints_that_a_client_has_from_another_server_are_removed() -> None:
     """The version of such a resource is empty."""
     client = DeltaClient()
