@@ -22,7 +22,7 @@ Names are imported lazily, when they are first used.
 
 import logging
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from proxyless.version import __version__
 
@@ -85,13 +85,15 @@ _MODULES: Final = {
 logging.getLogger("proxyless").addHandler(logging.NullHandler())
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - any exported object
-    if name in {"admin", "aio", "otel"}:
-        return import_module(f"proxyless.{name}")
-    if name not in _MODULES:
-        raise AttributeError(f"module 'proxyless' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
-    return value
+if not TYPE_CHECKING:  # With it, type checkers would accept every name.
+
+    def __getattr__(name: str) -> object:
+        if name in {"admin", "aio", "otel"}:
+            return import_module(f"proxyless.{name}")
+        if name not in _MODULES:
+            raise AttributeError(f"module 'proxyless' has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        return value
 
 
 def __dir__() -> list[str]:
