@@ -27,11 +27,10 @@ from typing import TYPE_CHECKING, Final
 from proxyless.version import __version__
 
 if TYPE_CHECKING:
-    from proxyless import (
-        admin,
-        aio,
-        otel,  # noqa: F401 - not in __all__: a star must not need OpenTelemetry
-    )
+    from proxyless import admin, aio
+
+    # The alias exports it. It is not in __all__, because a star must not need OpenTelemetry.
+    from proxyless import otel as otel
     from proxyless.assembly import Registries
     from proxyless.base.explanation import Explanation
     from proxyless.front import (
