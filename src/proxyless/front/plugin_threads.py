@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from proxyless.runtime.daemon_threads import DaemonThreads
-from proxyless.runtime.forks import call_after_fork_in_child
+from proxyless.runtime.forks import one_per_process
 
 PLUGIN_THREADS_MAX: Final = 64
 
@@ -21,17 +21,4 @@ def new_plugin_threads() -> DaemonThreads:
     return DaemonThreads("proxyless-plugin", purpose, threads_max=PLUGIN_THREADS_MAX)
 
 
-_shared = new_plugin_threads()
-
-
-def plugin_threads() -> DaemonThreads:
-    """The thread pool of this process."""
-    return _shared
-
-
-def _after_fork_in_child() -> None:
-    global _shared  # noqa: PLW0603 - there is one per process
-    _shared = new_plugin_threads()
-
-
-call_after_fork_in_child(_after_fork_in_child)
+plugin_threads: Final = one_per_process(new_plugin_threads)

@@ -11,10 +11,12 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+T = TypeVar("T")
 
 
 def call_after_fork_in_child(action: Callable[[], None]) -> None:
@@ -22,6 +24,17 @@ def call_after_fork_in_child(action: Callable[[], None]) -> None:
     register = getattr(os, "register_at_fork", None)
     if register is not None:
         register(after_in_child=action)
+
+
+def one_per_process(make: Callable[[], T]) -> Callable[[], T]:
+    """Returns the object of this process; the child of a fork makes one of its own."""
+    made = [make()]
+
+    def renew() -> None:
+        made[0] = make()
+
+    call_after_fork_in_child(renew)
+    return lambda: made[0]
 
 
 def empty_in_child(objects_by_loop: dict[Any, Any]) -> None:

@@ -24,7 +24,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from proxyless.runtime.daemon_threads import DaemonThreads
-from proxyless.runtime.forks import call_after_fork_in_child
+from proxyless.runtime.forks import one_per_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -223,18 +223,4 @@ def resolve_by_system(name: str) -> Answer:
     return list(distinct)
 
 
-# One per process.
-_shared = LookupThreads()
-
-
-def lookup_threads() -> LookupThreads:
-    """The look-ups of this process."""
-    return _shared
-
-
-def _after_fork_in_child() -> None:
-    global _shared  # noqa: PLW0603 - there is one per process
-    _shared = LookupThreads()
-
-
-call_after_fork_in_child(_after_fork_in_child)
+lookup_threads: Final = one_per_process(LookupThreads)
