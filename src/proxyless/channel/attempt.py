@@ -42,6 +42,24 @@ class CallObserver(Protocol):
         """The RPC is over; nothing follows."""
 
 
+class ForwardingObserver:
+    """Base of observers that pass everything but the head and the end on unchanged."""
+
+    __slots__ = ()
+
+    # The observer of the application; a slot of the subclass.
+    _observer: CallObserver
+
+    def choose_unpacking(self) -> Unpacking:
+        return self._observer.choose_unpacking()
+
+    def on_message(self, message: bytes) -> None:
+        self._observer.on_message(message)
+
+    def on_writable(self) -> None:
+        self._observer.on_writable()
+
+
 class PickedSubchannel(Protocol):
     """A picked subchannel: its connection, if there is one, and its origin."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from proxyless.channel.attempt import ForwardingObserver
 from proxyless.channel.statuses import LOGGER, raised
 from proxyless.runtime import IDLE_TIMER, Timer
 from proxyless.wire import StreamEnd
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from proxyless.channel.attempt import CallObserver
     from proxyless.channel.config_selector import Interception, Mirror
     from proxyless.runtime import Clock
-    from proxyless.wire.messages import Unpacking
 
 
 class InterceptedCall(Protocol):
@@ -32,7 +32,7 @@ class InterceptedCall(Protocol):
     def cancel(self, status: Status) -> None: ...
 
 
-class InterceptedObserver:
+class InterceptedObserver(ForwardingObserver):
     """Observer that calls the filters before the application's observer."""
 
     def __init__(
@@ -80,15 +80,6 @@ class InterceptedObserver:
             self._call.cancel(_bug(error))
         else:
             self._observer.on_head(passed_on)
-
-    def choose_unpacking(self) -> Unpacking:
-        return self._observer.choose_unpacking()
-
-    def on_message(self, message: bytes) -> None:
-        self._observer.on_message(message)
-
-    def on_writable(self) -> None:
-        self._observer.on_writable()
 
     def on_end(self, end: StreamEnd) -> None:
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import StatusCode
+from proxyless.channel.attempt import ForwardingObserver
 from proxyless.front.cookies import CookieJar, format_cookies
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from proxyless.front.cookies import Cookie
     from proxyless.runtime import Clock
     from proxyless.wire import StreamEnd
-    from proxyless.wire.messages import Unpacking
 
 
 class SessionCookies:
@@ -72,7 +72,7 @@ def extend_multi_callables(mixin: type, multi_callables: Any) -> Any:
     return type(multi_callables)(*classes)
 
 
-class SessionObserver:
+class SessionObserver(ForwardingObserver):
     """Observer of a call that takes the cookies of its response, before the call's own observer."""
 
     __slots__ = ("_clock", "_had_head", "_jar", "_observer", "_sent")
@@ -83,7 +83,7 @@ class SessionObserver:
     def __init__(
         self, observer: CallObserver, jar: CookieJar, sent: tuple[Cookie, ...], clock: Clock
     ) -> None:
-        self._observer: Final = observer
+        self._observer = observer
         self._jar: Final = jar
         self._sent: Final = sent
         self._clock: Final = clock
@@ -93,15 +93,6 @@ class SessionObserver:
         self._had_head = True
         self._jar.on_response(metadata, self._sent, self._clock.now_s())
         self._observer.on_head(metadata)
-
-    def choose_unpacking(self) -> Unpacking:
-        return self._observer.choose_unpacking()
-
-    def on_message(self, message: bytes) -> None:
-        self._observer.on_message(message)
-
-    def on_writable(self) -> None:
-        self._observer.on_writable()
 
     def on_end(self, end: StreamEnd) -> None:
         # The trailers set cookies only if the response is trailers-only (A55-04).
