@@ -40,8 +40,8 @@ POLICIES_OF_EVERY_CONFIG: Final = (
     "cds_experimental",
     "xds_cluster_manager_experimental",
 )
-# Turns of the loop until a control plane on this machine has been connected to and asked. Imports
-# in these turns would delay that; they pass at once while the loop waits for another machine.
+# Turns of the loop in which the connection to a control plane on this machine is made and the first
+# request sent. Imports in these turns would delay that; a remote control plane takes far longer.
 TURNS_BEFORE_IMPORTS: Final = 5
 
 
@@ -84,7 +84,7 @@ class XdsStack:
         self._transports = transports
         self.clients = XdsClients(transports, tools, options)
         self._clock = stack.clock
-        # Done while the control plane is asked, so that its answer does not wait for them.
+        # Imported while the first request is under way, so that its answer waits for none.
         actions: list[Callable[[], object]] = [partial(message_class, REQUEST_NAME)]
         actions += [partial(policies.find, name) for name in POLICIES_OF_EVERY_CONFIG]
         _run_in_turns(stack.clock, TURNS_BEFORE_IMPORTS, iter(actions))

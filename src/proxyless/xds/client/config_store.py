@@ -42,7 +42,7 @@ TEMPORARY_AGE_MAX_S: Final = 3_600.0
 
 SUFFIX: Final = ".xds"
 TEMPORARY: Final = ".tmp"
-# A key in PEM, in the config of an extension that only the application knows.
+# Part of a private key in PEM, which the config of an application's extension may contain.
 _SECRET: Final = b"PRIVATE KEY-----"
 
 

@@ -117,7 +117,7 @@ class _Resolution:
         self._in_force = in_force
         self._unanswered: dict[Missing, None] = {}
         # Whether a cluster that is not in that config is a reason.
-        self._does_new_hold = in_force is not None
+        self._may_new_cluster_hold = in_force is not None
         # Shared by all aggregates; and those whose endpoints no server has answered.
         self._leaves: dict[str, ClusterConfig | Missing] = {}
         self._silent_leaves: dict[str, Missing] = {}
@@ -140,7 +140,7 @@ class _Resolution:
                     clusters[name] = result
         # Copies: clusters that are only subscribed to do not delay a config (D25).
         self.plan.missing, self.plan.unanswered = dict(self._missing), dict(self._unanswered)
-        self._does_new_hold = False
+        self._may_new_cluster_hold = False
         if self._in_force is not None and self._unanswered:
             return self._hold(self._in_force)
         self._add_subscribed(clusters)
@@ -176,12 +176,12 @@ class _Resolution:
     def _may_hold(self, cluster: str) -> bool:
         """Whether this cluster, without an answer, holds the config in force.
 
-        It does not if it is in error there, too: to hold that config would help no RPC.
+        It does not if it is in error there, too: holding that config would help no RPC.
         """
         if self._in_force is None:
             return False
         before = self._in_force.clusters.get(cluster)
-        return self._does_new_hold if before is None else _has_endpoints(before)
+        return self._may_new_cluster_hold if before is None else _has_endpoints(before)
 
     # Listener, route configuration, virtual host
 
@@ -405,7 +405,7 @@ class _AggregateWalk:
     @property
     def notes(self) -> list[str]:
         """The errors of leaves: the first ones, and the number of others."""
-        # An outage of a server affects many leaves, and is said once.
+        # An outage of a server affects many leaves, and is named once.
         names: dict[str, list[str]] = {}
         for leaf, status in islice(self.errors.items(), NOTES_MAX):
             names.setdefault(status.details, []).append(name_cluster(leaf))
@@ -463,7 +463,7 @@ def _has_endpoints(result: ClusterResult) -> bool:
 
 
 def _is_same(old: ClusterConfig, new: ClusterConfig) -> bool:
-    """Compares by identity: an unchanged resource that is delivered again is the same object."""
+    """Whether the entries are equal, by identity: an unchanged resource is the same object."""
     return (
         old.cluster is new.cluster
         and old.endpoints is new.endpoints

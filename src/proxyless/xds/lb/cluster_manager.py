@@ -115,8 +115,8 @@ class ClusterManagerPolicy:
         self._counts = StateCounts()
         # Active during calls to children.
         self._hold: Final = Hold(self._report)
-        # The last update; the children that have not got it yet, of which a pick moves the one that
-        # it needs to the front; and the rejections of others.
+        # The last update; the children that wait for it, of which a pick moves its own to the
+        # front; and the rejections of the others.
         self._update: Update | None = None
         self._waiting: Final[OrderedDict[str, None]] = OrderedDict()
         self._rejections: list[str] = []
@@ -165,7 +165,7 @@ class ClusterManagerPolicy:
             with self._hold:
                 self.step()
             if self._rejections:
-                # There is no update to return them from.
+                # `update` has returned, and can no longer report the rejections.
                 self._rejections = []
                 self._helper.request_reresolution()
             return bool(self._waiting)
@@ -202,7 +202,7 @@ class ClusterManagerPolicy:
         return LbNode(state=state.name, children=children)
 
     def describe_child(self, name: str) -> LbNode | None:
-        """One cluster only: there may be a thousand."""
+        """Describe one cluster only: there may be a thousand."""
         child = self._children.get(name)
         return None if child is None else child.describe()
 
