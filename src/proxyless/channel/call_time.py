@@ -41,7 +41,7 @@ class CallTime:
             self.timeout_s: float | None = None
             self.deadline_s = inf
         else:
-            # Zero also for NaN, which would break the queue's order.
+            # NaN becomes zero: it would break the order of the queue.
             self.timeout_s = timeout_s = timeout_s if timeout_s > 0 else 0.0
             self.deadline_s = deadline_s = started_s + timeout_s
             stack.deadlines.expire(call, deadline_s)

@@ -157,7 +157,7 @@ class Stop:
 
 Effect = OpenStream | Wait | Stop
 
-# Streams with a response that are reopened without backoff, and in what time. A17 has no limit, but
+# Streams with a response that are reopened without backoff in this time. A17 has no limit, but
 # a proxy that does not support streams may respond and end each one at once.
 IMMEDIATE_RETRIES_MAX: Final = 3
 IMMEDIATE_RETRIES_S: Final = 10.0
