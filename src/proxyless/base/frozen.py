@@ -425,7 +425,7 @@ def _refuse_to_delete(self: object, name: str) -> None:
 
 
 def _is_immutable(self: Any, name: str) -> bool:  # noqa: ANN401
-    """False for an attribute that a subclass without `@frozen` adds."""
+    """Whether the attribute is immutable: not one that a subclass without `@frozen` adds."""
     return "__frozen__" in type(self).__dict__ or name in self.__dataclass_fields__
 
 

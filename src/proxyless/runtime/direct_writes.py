@@ -34,7 +34,7 @@ def direct_descriptor(transport: asyncio.BaseTransport) -> int:
 
 
 def is_closed_by_peer(descriptor: int) -> bool:
-    """The peer has closed or reset the connection, even if there is unread data of its own."""
+    """Whether the peer has closed or reset the connection, even if its data is still unread."""
     poll = select.poll()
     poll.register(descriptor, _PEER_CLOSED)
     return bool(poll.poll(0))

@@ -183,7 +183,7 @@ class ClientTransport(Pump):
 
     @property
     def lacks_streams(self) -> bool:
-        """Calls wait, and neither this connection nor a sibling has a free stream."""
+        """Whether calls wait, and neither this connection nor a sibling has a free stream."""
         return self._wire.lacks_streams
 
     def leave_siblings(self) -> None:

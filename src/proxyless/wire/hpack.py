@@ -94,7 +94,7 @@ def encode_field(name: bytes, value: bytes) -> bytes:
         return _encode_integer(index, 7, 0x80)
     size = len(value)
     if size < 0x7F:
-        # Of most values: their size is one octet.
+        # Most values: their size is one octet.
         return b"%b%c%b" % (_encode_name(name), size, value)
     return _encode_name(name) + _encode_integer(size, 7, 0x00) + value
 

@@ -215,7 +215,7 @@ class Outcome:
 
 
 def _is_failure(end: StreamEnd) -> bool:
-    """The end is neither the server's answer nor an effect of the application's `cancel`."""
+    """Whether neither the server's answer nor the application's `cancel` is the cause of the end."""
     return not end.is_from_trailers and end.status is not CANCELLED
 
 
