@@ -2,7 +2,7 @@
 
 `@frozen` is equivalent to `@dataclass(frozen=True, slots=True)`; `fields`, `replace` and `match`
 work on it as on any dataclass. A process declares hundreds of value classes and makes one or two
-objects of most of them. To generate and compile their methods would take longer than all the rest
+objects of most of them. Generating and compiling their methods would take longer than all the rest
 of them, so the first calls of a method go through the fields one by one, and `Field` objects are
 made when `fields` is first called (ADR 0015, ADR 0025).
 
@@ -148,7 +148,7 @@ class _Declaration:
         self.replaced: set[str] = set()
 
     def takes_calls(self, method: str) -> bool:
-        """Count a call; false when the method should be generated."""
+        """Count a call; False when the method should be generated."""
         self.calls[method] = count = self.calls.get(method, 0) + 1
         return count <= UNGENERATED_CALLS
 
@@ -232,7 +232,7 @@ def _set_fields(
     args: tuple[object, ...],
     kwargs: dict[str, object],
 ) -> bool:
-    """Do what a generated `__init__` does; false for wrong arguments."""
+    """Do what a generated `__init__` does; False for wrong arguments."""
     specs = _specs(cls)
     declaration: _Declaration = cls.__frozen__
     given = dict(zip(declaration.positional, args, strict=False)) | kwargs
