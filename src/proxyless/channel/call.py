@@ -154,7 +154,7 @@ class Call(CallAttempts):
     def advance(self) -> None:
         """Continue from the current station as far as possible."""
         if self.station is _START:
-            # Done first: a timeout that is no number raises here, before anything has changed.
+            # Done first: a timeout that is not a number raises here, before anything has changed.
             if self._timeout_s is not None:
                 self._time = CallTime(self, self._channel.stack, self._timeout_s)
                 if not self._timeout_s > 0:

@@ -26,7 +26,7 @@ class CallTime:
         started_s: float | None = None,
         limit_note: str = "",
     ) -> None:
-        """Raises TypeError if the timeout is no number.
+        """Raises TypeError if the timeout is not a number.
 
         `limit_note` is the origin of a timeout that is not the application's, for error texts.
         """

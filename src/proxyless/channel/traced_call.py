@@ -4,7 +4,7 @@ Specs: A72 (what is recorded of calls and attempts, and when), A121 (delays; a d
 
 `TracedCalls` creates the calls, in the thread and the context of the application. A call that a
 plugin records is a `TracedCall`: a `MeasuredCall` whose attempts also call their tracers. One that
-is not sampled only sends the metadata that propagates its context, and is otherwise a plain call, or
+is not sampled only sends the metadata that propagates its context. It is otherwise a plain call, or
 a measured one if a plugin measures.
 """
 
