@@ -26,7 +26,7 @@ _WELL_KNOWN: Final = "google/protobuf/"
 
 
 class SchemaError(ValueError):
-    """The descriptors, or a message, are not as wanted. Its text is for the user."""
+    """The descriptors or a message cannot be used. Its text is for the user."""
 
 
 @frozen

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 EVENTS_SHOWN: Final = 5
 DETAIL_LINES: Final = 3
-# Lines of the screen that are no rows: head, border and titles of the table, footer.
+# Lines of the screen that are not rows: head, border and titles of the table, footer.
 _OTHER_LINES: Final = 5
 
 _LEFT_COLUMNS: Final = frozenset(
@@ -92,7 +92,7 @@ def _render_tree(channel: ChannelRow) -> RenderableType:
 
 
 def render_table(table: SampleTable, navigation: Navigation, visible: int) -> Table:
-    """A table with at most so many rows around the selected one."""
+    """A table with at most `visible` rows, around the selected one."""
     rows = order_rows(table, navigation)
     selected = find_selected(rows, navigation)
     first = min(max(0, selected - visible // 2), max(0, len(rows) - visible))
