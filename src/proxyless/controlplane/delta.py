@@ -60,8 +60,8 @@ def _choose_gone(
 ) -> set[str]:
     """Names that do not exist: members that the client had, and new names without a resource.
 
-    A collection without members does not exist. A member is removed, whatever refers to it: there
-    is nothing else by which a client could find out.
+    A collection without members does not exist. A member is removed even
+    if something refers to it: nothing else shows a client that it is gone.
     """
     there = set(map(collection_of, target))
     return {
@@ -120,7 +120,7 @@ class DeltaAdsStream(AdsStream):
         if state.subscription.globs:
             gone = _choose_gone(state.subscription, new_names, initial.keys() | had.keys(), target)
         removed = sorted(gone - target.keys())
-        # A client that has all it subscribes to gets an empty response: the server is there.
+        # A client that has all it subscribes to gets an empty response, as a sign of life.
         if not changed and not removed and not (held and new_names):
             return None
         return self._make_delta(type_url, state, version, changed, removed)
