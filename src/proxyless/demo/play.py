@@ -72,7 +72,7 @@ class Player:
         acted_s = now_s()
         self._update_log(acted_s=acted_s, moved=moved)
         while mismatch := self._check(step, acted_s, moved):
-            if now_s() > acted_s + step.patience_s:
+            if now_s() > acted_s + step.limit_s:
                 self._update_log(got=mismatch)
                 return
             await asyncio.sleep(CHECK_S)
