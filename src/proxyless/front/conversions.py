@@ -85,7 +85,7 @@ def to_metadata(metadata: MetadataLike | None) -> Metadata:
 
 
 def _tolerate(pairs: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-    """Make metadata valid that grpcio accepts.
+    """Make valid metadata of pairs that grpcio accepts.
 
     Applications pass on metadata that they received, so reserved keys are dropped.
     """
