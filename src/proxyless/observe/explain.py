@@ -252,7 +252,7 @@ def _explain_route(situation: Situation, entry: TableRoute) -> Explanation:
 
 
 def _find_loss(clusters: list[Explanation]) -> str:
-    """What makes a share of the RPCs fail; not of leaves, which may not be in use."""
+    """Reason for which a share of the RPCs fails; not of leaves, which may not be in use."""
     for each in clusters:
         if aborts := each.facts.get("aborts"):
             return str(aborts)
