@@ -1,6 +1,6 @@
 """PollingResolver: base class of resolvers that poll, such as for a file.
 
-`poll` must not block. What may block (a name service, a remote disk) belongs into a task, as in
+`poll` must not block. What may block (a name service, a remote disk) belongs in a task, as in
 `dns`.
 """
 
