@@ -70,7 +70,7 @@ class Pipe:
         self._chunks: deque[bytes | End] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self.unsent_bytes = 0
-        # A fault: reset the connection after so many more bytes.
+        # A fault: reset the connection after this many more bytes.
         self.bytes_until_cut: int | None = None
         # Called with a chunk and the number of its bytes that arrived before the reset.
         self.on_cut_short: Callable[[bytes, int], None] = lambda _sent, _arrived_bytes: None
@@ -251,11 +251,11 @@ class SimTransport(asyncio.Transport):
         self._end_soon(ConnectionAbortedError("the machine is gone"))
 
     def truncate(self, after_bytes: int) -> None:
-        """Reset the connection when so many more bytes have arrived here."""
+        """Reset the connection when this many more bytes have arrived here."""
         self._in.bytes_until_cut = after_bytes
 
     def truncate_output(self, after_bytes: int) -> None:
-        """Reset the connection when so many more bytes have arrived at the peer."""
+        """Reset the connection when this many more bytes have arrived at the peer."""
         self._out.bytes_until_cut = after_bytes
 
     def wake_pipes(self) -> None:

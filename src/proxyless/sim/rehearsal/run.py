@@ -1,8 +1,8 @@
 """Execution of a script in a simulated world.
 
 The machines of an inventory, a control plane that serves the meshes, and clients with real channels
-live in one world. Each RPC is recorded as its application saw it, and each event with its time;
-`verdicts` and `report` evaluate the records.
+run in one world. Each RPC is recorded with the result that its application gets, and each event
+with its time; `verdicts` and `report` evaluate the records.
 """
 
 from __future__ import annotations

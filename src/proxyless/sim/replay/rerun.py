@@ -55,7 +55,7 @@ LATENCY_S: Final = 0.000_01
 GRACE_S: Final = 1.0
 # Time that a connection takes in the re-run and may not have taken in the recording.
 CONNECT_S: Final = 0.1
-# How often the connections are looked at during an RPC.
+# Samples of the connections during an RPC.
 SAMPLES: Final = 50
 # Of a re-run RPC. The config and the first connection take some milliseconds here.
 RPC_TIMEOUT_S: Final = 10.0
@@ -226,7 +226,7 @@ class _Rerun:
         """The ready addresses while the RPC ran, until the recorded one is among them.
 
         The recorded RPC may have waited for a connection, or have been sent again on another one
-        when its backend went away. The re-run has other delays, so it looks at the whole time.
+        when its backend went away. The re-run has other delays, so the whole RPC is sampled.
         """
         possible = self._possible(channel, step)
         until_s = self._start_s + step.ended_s + CONNECT_S
