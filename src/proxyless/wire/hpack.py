@@ -25,7 +25,7 @@ CACHED_BLOCK_FIELDS_MAX: Final = 32
 CACHED_NAMES_MAX: Final = 256
 # "An entry's size is the sum of its name's length …, its value's length …, and 32" - RFC 7541 4.1
 FIELD_OVERHEAD_BYTES: Final = 32
-# Size updates at the start of a block, which are no part of the list: "at most two" of six octets
+# Size updates at the start of a block, which are not part of the list: "at most two" of six octets
 # each - RFC 7541 4.2
 _SIZE_UPDATE_BYTES_MAX: Final = 12
 # "The initial value is 4,096 octets" - RFC 9113 6.5.2, SETTINGS_HEADER_TABLE_SIZE
