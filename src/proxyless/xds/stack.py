@@ -118,7 +118,7 @@ class XdsStack:
 
 
 def _run_in_turns(clock: Clock, turns: int, actions: Iterator[Callable[[], object]]) -> None:
-    """Wait for so many turns of the loop, and run one action in each of the next."""
+    """Wait for this many turns of the loop, and run one action in each of the next."""
     if turns == 0:
         action = next(actions, None)
         if action is None:

@@ -257,7 +257,7 @@ class Entry:
             self.name,
             self.status,
             self.version,
-            # A saved collection has bytes, but they are no resource.
+            # A saved collection has bytes, but they are not a resource.
             b"" if is_collection_type(self.type) else self.serialized,
             self.updated_s,
             error,

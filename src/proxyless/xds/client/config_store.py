@@ -55,7 +55,7 @@ class Files(Protocol):
     """File system. Every method may raise OSError."""
 
     def read(self, path: Path, limit: int) -> bytes:
-        """At most `limit` bytes. ValueError if it is no file, or another user can change it."""
+        """At most `limit` bytes. ValueError if it is not a file, or another user can change it."""
 
     def replace(self, path: Path, content: bytes) -> None:
         """Write the file atomically; only its owner can read it."""
