@@ -55,7 +55,7 @@ async def test_request_iterator_is_not_read_after_the_rpc_has_ended() -> None:
     assert taken == 3
 
 
-async def test_a_close_that_is_cancelled_has_closed_all_the_same() -> None:
+async def test_cancelled_close_has_closed_the_channel() -> None:
     async with channel_to_echo() as channel:
         call = channel.stream_stream("/echo")()
         await call.write(b"hello")

@@ -462,7 +462,9 @@ async def test_draining_an_idle_connection_closes_it(client: TransportClient, st
         await transport.wait_closed()
 
 
-async def test_a_server_drains(client: TransportClient, start: Start) -> None:
+async def test_server_ends_its_calls_and_accepts_no_others_when_it_drains(
+    client: TransportClient, start: Start
+) -> None:
     backend = await start()
     busy = await client.connect(backend.address)
     idle = await client.connect(backend.address)

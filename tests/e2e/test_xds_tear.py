@@ -163,7 +163,7 @@ def in_use(channel: Any) -> dict[str, int]:  # noqa: ANN401
 
 
 @pytest.mark.spec("A31-44", "A31-32", "A74-20")
-async def test_a_thousand_flips_under_fifty_callers() -> None:
+async def test_no_rpc_is_torn_when_routes_flip_a_thousand_times() -> None:
     async with backends("a", "b") as started:
         start = generation(*started, version=0)
         async with ControlPlane(start, options=UNPACED) as control_plane:

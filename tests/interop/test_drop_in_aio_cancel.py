@@ -462,7 +462,7 @@ async def test_server_gets_the_deadline(both: Both) -> None:
     assert await both(scenario) == (True, False)
 
 
-async def test_the_time_that_remains(both: Both) -> None:
+async def test_time_remaining_is_none_without_a_timeout(both: Both) -> None:
     async def scenario(stage: Stage) -> object:
         limited = stage.greeter.SayHello(stage.hello(), timeout=30)
         unlimited = stage.greeter.SayHello(stage.hello())

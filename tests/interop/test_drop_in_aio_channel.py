@@ -348,7 +348,7 @@ def note_in(seen: list[ServerCall]) -> Callable[[ServerCall], Awaitable[None]]:
 LIMITS = [("grpc.max_receive_message_length", 100), ("grpc.max_send_message_length", 200)]
 
 
-async def test_messages_above_the_channels_limits(both: Both) -> None:
+async def test_messages_above_the_limits_of_the_channel_are_resource_exhausted(both: Both) -> None:
     async def scenario(stage: Stage) -> object:
         channel = stage.open(options=LIMITS)
         greeter, guide = stage.greeter_on(channel), stage.guide_on(channel)
@@ -364,7 +364,7 @@ async def test_messages_above_the_channels_limits(both: Both) -> None:
     assert {code for _, code, *_ in bad} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
 
 
-async def test_messages_without_limits(both: Both) -> None:
+async def test_messages_of_any_size_pass_without_limits(both: Both) -> None:
     size = 9 * 1024 * 1024
     options = [(name, -1) for name, _ in LIMITS]
 

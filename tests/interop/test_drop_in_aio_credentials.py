@@ -131,7 +131,7 @@ async def test_a_client_shows_its_certificate(both: Both, authority: Certificate
     assert bad == ("AioRpcError", grpc.StatusCode.UNAVAILABLE)
 
 
-async def test_credentials_without_encryption(both: Both) -> None:
+async def test_insecure_credentials_are_accepted(both: Both) -> None:
     async def scenario(stage: Stage) -> object:
         channel = stage.open_secure(grpc.experimental.insecure_channel_credentials())
         return await outcome_of(stage.greeter_on(channel).SayHello(stage.hello()))
@@ -139,7 +139,7 @@ async def test_credentials_without_encryption(both: Both) -> None:
     assert (await both(scenario))[0] == "returned"
 
 
-async def test_credentials_for_this_machine(both: Both) -> None:
+async def test_local_credentials_send_call_credentials(both: Both) -> None:
     async def scenario(stage: Stage) -> object:
         channel = stage.open_secure(grpc.local_channel_credentials())
         call = stage.greeter_on(channel).SayHello(stage.hello(), credentials=call_credentials())
@@ -265,7 +265,7 @@ async def test_plugin_adds_no_metadata(
 
 
 @pytest.mark.rerun("has a deadline of milliseconds, before which the RPC must reach the server")
-async def test_a_plugin_never_answers(
+async def test_call_ends_at_its_deadline_when_a_plugin_never_answers(
     both: Both, server_credentials: Untyped, roots: Untyped
 ) -> None:
     async def scenario(stage: Stage) -> object:

@@ -155,7 +155,7 @@ async def test_interceptors_are_called_in_their_order(both: Both, kind: str) -> 
 # Responses of interceptors
 
 
-async def test_an_interceptor_answers_itself(both: Both) -> None:
+async def test_call_has_the_response_of_an_interceptor_that_does_not_proceed(both: Both) -> None:
     async def act(_proceed: Untyped, _details: Untyped, _request: Untyped) -> Untyped:
         return "an answer"
 
@@ -212,7 +212,7 @@ async def test_an_interceptor_retries(both: Both) -> None:
     assert (await both(scenario))[1] == 2
 
 
-async def test_an_interceptor_awaits_the_response(both: Both) -> None:
+async def test_interceptor_may_await_the_response(both: Both) -> None:
     async def act(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
         call = await proceed(details, request)
         await call
@@ -229,7 +229,7 @@ async def test_an_interceptor_awaits_the_response(both: Both) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_an_interceptor_raises(both: Both, kind: str) -> None:
+async def test_call_raises_the_exception_of_an_interceptor(both: Both, kind: str) -> None:
     async def act(_proceed: Untyped, _details: Untyped, _request: Untyped) -> Untyped:
         raise ValueError("not with me")
 
@@ -245,7 +245,9 @@ async def test_an_interceptor_raises(both: Both, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_an_interceptor_raises_an_rpc_error(both: Both, kind: str) -> None:
+async def test_call_has_the_status_of_an_rpc_error_that_an_interceptor_raises(
+    both: Both, kind: str
+) -> None:
     async def act(_proceed: Untyped, _details: Untyped, _request: Untyped) -> Untyped:
         initial, trailing = grpc.aio.Metadata(("i", "1")), grpc.aio.Metadata(("t", "2"))
         raise grpc.aio.AioRpcError(grpc.StatusCode.DATA_LOSS, initial, trailing, "made up", "why")

@@ -110,7 +110,7 @@ async def test_a_call_ends_at_its_deadline() -> None:
     assert world.take_frames().resets() == [(1, ErrorCode.CANCEL)]
 
 
-async def test_a_call_that_ended_has_no_deadline_any_more() -> None:
+async def test_ended_call_has_no_deadline() -> None:
     world = ClientTransportWorld()
     call = UnaryCall(world.transport, BLOCK, b"request", timeout_s=5.0)
     assert len(world.deadlines) == 1
