@@ -92,7 +92,7 @@ async def test_writes_through_interceptors_do_not_leak_futures() -> None:
             for _ in range(50):
                 await call.write(b"x")
                 assert await call.read() == b"x"
-            # Each write used to leak a future, which is visible only in this attribute.
+            # A future that leaks with each write would be visible only in this attribute.
             assert len(interceptor.call._outcome._end_waiters) <= 1  # noqa: SLF001
             await call.done_writing()
             assert await call.code() is grpc.StatusCode.OK

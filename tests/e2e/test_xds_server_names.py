@@ -122,7 +122,7 @@ def mesh(*resources: Proto) -> Snapshot:
         ({"sni": "sni.example", "auto_host_sni": True}, "host.example:443", "host.example"),
         ({"sni": "sni.example", "auto_host_sni": True}, "", "sni.example"),
         ({"auto_host_sni": True}, "", None),
-        # Addresses are no names.
+        # Addresses are not names.
         ({"auto_host_sni": True}, "192.0.2.1:443", None),
         ({"sni": "2001:db8::1"}, "", None),
     ],
@@ -295,7 +295,7 @@ def by_system_roots(server: NamedServer) -> Snapshot:
 
 @pytest.fixture
 def system_roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file, not there yet, in which OpenSSL looks for them."""
+    """The file in which OpenSSL looks for them; it does not exist yet."""
     monkeypatch.delenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", raising=False)
     file = tmp_path / "system.pem"
     monkeypatch.setenv("SSL_CERT_FILE", str(file))

@@ -94,12 +94,12 @@ async def world_of(*names: str, **settings: Any) -> AsyncIterator[CountedMeshWor
 
 
 async def ask(channel: AioChannel, **settings: Any) -> str:  # noqa: ANN401
-    """Who serves an RPC."""
+    """The backend that serves an RPC."""
     return bytes(await channel.unary_unary(WHO)(b"", timeout=10.0, **settings)).decode()
 
 
 async def served(channel: AioChannel, count: int = 8, **settings: Any) -> set[str]:  # noqa: ANN401
-    """Who serves RPCs, one after the other."""
+    """The backends that serve RPCs, one after the other."""
     return {await ask(channel, **settings) for _ in range(count)}
 
 
@@ -363,7 +363,7 @@ async def start_on(world: CountedMeshWorld, backend: CountedBackend) -> AioSessi
 
 
 async def until_served(channel: AioChannel, names: set[str], **settings: Any) -> None:  # noqa: ANN401
-    """RPCs of the last while went to these, all of them and no other."""
+    """Wait until the last RPCs went to exactly these backends."""
     async with asyncio.timeout(15):
         while await served(channel, 8, **settings) != names:
             pass
@@ -443,7 +443,7 @@ def two_leaves(near: Places, far: Places) -> Snapshot:
 async def test_a_session_stays_across_an_aggregate_failover_and_back() -> None:
     async with world_of("a", "b", "c") as world:
         a, b, c = world.backends
-        # The session's backend stands in both clusters, and drains in the first.
+        # The session's backend is in both clusters, and draining in the first.
         world.say(two_leaves([a.address, c.address], [b.address, c.address]))
         await until_served(world.channel, {"a", "c"})
         session = await start_on(world, c)

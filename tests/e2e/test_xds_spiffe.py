@@ -142,7 +142,7 @@ async def test_san_matchers_are_checked_with_a_trust_bundle_map(files: ProviderF
 
 @pytest.mark.spec("A87-01", "A87-05", "A87-11")
 async def test_no_server_is_trusted_until_the_map_is_written(tmp_path: Path) -> None:
-    """Not even by the CA file that is there for clients without SPIFFE."""
+    """The CA file for clients without SPIFFE is not used either."""
     files = ProviderFiles(tmp_path / "mesh")
     files.write_identity(OURS)
     files.write_roots(OURS)

@@ -1,4 +1,4 @@
-"""grpcio's clients and our server: it is only for tests, so it had better be a real server."""
+"""grpcio's clients and our server, which is for tests, and has to be a real server for that."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -248,7 +248,7 @@ async def test_a_status_arrives_with_details_and_metadata(
     assert outcome.messages == []
     assert outcome.code is grpc.StatusCode.FAILED_PRECONDITION
     assert outcome.details == DETAILS
-    # On asyncio, grpcio forgets the head of a stream whose status comes right behind it.
+    # On asyncio, grpcio drops the head of a stream whose status follows it directly.
     if isinstance(client, SyncClient):
         assert picked(outcome.initial, "") == ([] if head else [("x-head", "1")])
     assert picked(outcome.trailing, "") == [("t-why-bin", b"\0\xff")]

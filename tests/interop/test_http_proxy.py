@@ -154,7 +154,7 @@ def cases_of(world: HttpProxyWorld) -> list[Case]:
         Case(plain, {"http_proxy": dead}, [("grpc.enable_http_proxy", 0)]),
         Case(name, {"http_proxy": dead}, [("grpc.http_proxy", uri)], asked=[(name, "")]),
         Case(plain, {"http_proxy": dead}, [("grpc.http_proxy", "")]),
-        # Who we are.
+        # Credentials of the proxy.
         Case(name, with_user, asked=[(name, AUTHORIZATION)]),
         Case(name, {"http_proxy": f"http://{closed}"}, expected=UNAVAILABLE, asked=[(name, "")]),
         # Errors of the proxy, and unreachable proxies.

@@ -1,6 +1,6 @@
 """Resumption of TLS sessions with the option `grpc.ssl_session_cache`, ours beside grpcio's.
 
-A server of grpcio's says of each connection whether its session was resumed.
+A server of grpcio's reports for each connection whether its session was resumed.
 """
 
 import asyncio
