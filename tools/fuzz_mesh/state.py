@@ -165,7 +165,7 @@ class WorldState:
         self._actions.append(Action(kind, backend))
 
     def start(self, backend: int, *, is_known: bool = True) -> None:
-        """Start a backend again. Clients that know it may be in backoff, others connect at once."""
+        """Start a backend again. Clients that lost it may be in backoff, others connect at once."""
         state = self._backends[backend]
         state.is_up = True
         downtime_s = self.now_s - state.down_at_s
