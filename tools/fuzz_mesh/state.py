@@ -152,7 +152,7 @@ class WorldState:
             self.sleep(missing_s)
 
     def expect_outage(self, seconds: float) -> None:
-        """RPCs may fail in this step, and for so long after it."""
+        """RPCs may fail in this step, and for this time after it."""
         self._outage_s = seconds
 
     def break_streams(self) -> None:
