@@ -2,7 +2,7 @@
 
 Counts prove it: of policies, subchannels and connection attempts per turn. The watchdog measures
 the CPU time of each callback as well, with sizes that leave a margin of about five. docs/limits.md
-has the figures of the attacks before and after, and those of grpcio.
+has the figures of the attacks without and with limits, and those of grpcio.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Fake control planes for tests of the xDS client.
 
-`FakeTransports` makes transports to `FakeServer`s. A test sends responses from a server, and reads
+`FakeXdsTransports` makes transports to `FakeXdsServer`s. A test sends responses from a server, and reads
 the decoded requests of the client. `Text` is a trivial resource type: JSON with name and value.
 """
 
