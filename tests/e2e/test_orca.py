@@ -92,14 +92,14 @@ class Backend:
         # False if it was cancelled before this thread had its turn.
         if not context.add_callback(partial(self._on_stream_end, interval_s)):
             self._on_stream_end(interval_s)
-        told = None
+        sent = None
         while context.is_active():
             with self._changed:
-                while context.is_active() and self.weight_out_of_band == told:
+                while context.is_active() and self.weight_out_of_band == sent:
                     self._changed.wait()
-                told = self.weight_out_of_band
-            if told is not None:
-                yield encode(told)
+                sent = self.weight_out_of_band
+            if sent is not None:
+                yield encode(sent)
 
     def _on_stream_end(self, interval_s: float) -> None:
         with self._changed:

@@ -58,11 +58,11 @@ async def test_each_kind_of_call_ends_well(both: Both, kind: str) -> None:
         await stage.until_event(f"{METHODS[kind]} finished")
         return outcome, await describe(call), stage.events
 
-    (state, _), told, _ = await both(scenario)
+    (state, _), described, _ = await both(scenario)
     assert state == "returned"
-    assert told["code"] is grpc.StatusCode.OK
-    assert told["initial"] == [("x-blob-bin", b"\0\xff"), ("x-color", "red")]
-    assert told["trailing"] == [("t-blob-bin", b"\1"), ("t-cost", "5")]
+    assert described["code"] is grpc.StatusCode.OK
+    assert described["initial"] == [("x-blob-bin", b"\0\xff"), ("x-color", "red")]
+    assert described["trailing"] == [("t-blob-bin", b"\1"), ("t-cost", "5")]
 
 
 async def test_a_reply_is_the_generated_message(both: Both) -> None:
@@ -267,10 +267,10 @@ async def test_call_ends_with_the_status_of_the_server_when_it_aborts(
         call = start(stage, kind, metadata=(*ABORT, *PAIRS))
         return await finish(kind, call), await describe(call)
 
-    (name, code, details, *_), told = await both(scenario)
+    (name, code, details, *_), described = await both(scenario)
     assert (name, code) == ("AioRpcError", grpc.StatusCode.FAILED_PRECONDITION)
     assert details == "not today: 100 %, né"
-    assert ("reason", "it is Sunday") in told["trailing"]
+    assert ("reason", "it is Sunday") in described["trailing"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -290,9 +290,9 @@ async def test_a_call_that_the_server_cancels_is_an_error(both: Both, kind: str)
         call = start(stage, kind, metadata=CANCEL)
         return await finish(kind, call), await describe(call)
 
-    (name, code, *_), told = await both(scenario)
+    (name, code, *_), described = await both(scenario)
     assert (name, code) == ("AioRpcError", grpc.StatusCode.CANCELLED)
-    assert told["cancelled"] is True
+    assert described["cancelled"] is True
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -75,9 +75,9 @@ async def test_an_interceptor_changes_metadata_and_timeout(both: Both, kind: str
                 return seen
             timeout_s *= 2  # It passed before the response.
 
-    _, told = await both(scenario)
-    assert told["code"] is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert told["initial"] == [("x-added", "yes"), ("x-own", "1")]
+    _, described = await both(scenario)
+    assert described["code"] is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert described["initial"] == [("x-added", "yes"), ("x-own", "1")]
 
 
 # Not with streamed requests: grpcio does not always know how a call ended that the server refused
@@ -236,8 +236,8 @@ async def test_call_raises_the_exception_of_an_interceptor(both: Both, kind: str
     async def scenario(stage: Stage) -> object:
         call = start(stage, kind, stage.open(interceptors=interceptors(act)))
         outcome = await finish(kind, call)
-        told = [await outcome_of(each()) for each in (call.code, call.initial_metadata)]
-        return outcome, told, call.done(), call.cancelled(), call.cancel()
+        described = [await outcome_of(each()) for each in (call.code, call.initial_metadata)]
+        return outcome, described, call.done(), call.cancelled(), call.cancel()
 
     outcome, _, *states = await both(scenario)
     assert outcome == ("ValueError", "not with me")

@@ -50,15 +50,15 @@ class OurServerWorld:
         self.requests.append(call.request.metadata)
         self.encodings.append(call.request.encoding)
         self.timeouts_s.append(call.request.timeout_s)
-        asked = dict(call.request.metadata)
+        steering = dict(call.request.metadata)
         call.trailers = tuple(p for p in call.request.metadata if p[0].startswith("t-"))
         head = tuple(p for p in call.request.metadata if p[0].startswith("x-"))
-        encoding = str(asked.get("encoding", IDENTITY))
-        if "no-head" not in asked:
+        encoding = str(steering.get("encoding", IDENTITY))
+        if "no-head" not in steering:
             call.send_head(head, encoding)
         async for message in call:
             await call.write(message)
-        return Status(StatusCode(int(asked.get("code", "0"))), str(asked.get("details", "")))
+        return Status(StatusCode(int(steering.get("code", "0"))), str(steering.get("details", "")))
 
     async def collect(self, call: ServerCall) -> None:
         sizes = [len(message) async for message in call]

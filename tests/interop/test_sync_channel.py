@@ -465,9 +465,9 @@ def test_future_is_cancelled_at_once_and_the_server_is_notified(both: BothSync) 
         call = stage.greeter.SayHello.future(stage.hello(), metadata=HANG)
         stage.until_event("SayHello started")
         seen = call.cancel(), call.cancelled(), call.done(), call.code(), call.details()
-        asked = [outcome_of(ask) for ask in (call.result, call.exception, call.traceback)]
+        results = [outcome_of(ask) for ask in (call.result, call.exception, call.traceback)]
         stage.until_event("SayHello over")
-        return seen, asked, call.cancel()
+        return seen, results, call.cancel()
 
     assert both(scenario)[0][:3] == (True, True, True)
 

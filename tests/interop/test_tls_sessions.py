@@ -33,8 +33,8 @@ Options = tuple[tuple[str, Any], ...]
 
 def is_reused(_: bytes, context: grpc.ServicerContext) -> bytes:
     """Whether the server resumed the session of the RPC's connection."""
-    told: bytes = context.auth_context()["ssl_session_reused"][0]
-    return told
+    reused: bytes = context.auth_context()["ssl_session_reused"][0]
+    return reused
 
 
 METHODS: Final = grpc.method_handlers_generic_handler(

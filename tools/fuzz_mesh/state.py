@@ -108,17 +108,17 @@ class WorldState:
 
     def is_served(self, mesh: Mesh | None = None, without: Iterable[int] = ()) -> bool:
         """Whether every cluster that is routed to has a usable backend, if these are lost."""
-        asked = self.mesh if mesh is None else mesh
+        served = self.mesh if mesh is None else mesh
         lost = set(without)
 
         def has_backend(cluster: str) -> bool:
             return any(
                 backend not in lost and self.is_usable(backend)
-                for leaf in asked.leaves_of(cluster)
+                for leaf in served.leaves_of(cluster)
                 for backend in leaf.in_use
             )
 
-        return all(map(has_backend, asked.targets))
+        return all(map(has_backend, served.targets))
 
     def choose(self, *, is_up: bool) -> list[int]:
         """Backends that are up, or that are down, in random order."""

@@ -275,8 +275,8 @@ async def test_messages_are_sent_in_the_order_of_writes() -> None:
     call = StreamingCall(world.transport, BLOCK)
     await call.write(b"one")
     await call.write(b"zipped", is_compressed=True)
-    heard = world.take_frames()
-    assert heard.payload(1) == prefixed(b"one") + prefixed(b"zipped", compressed=1)
+    sent = world.take_frames()
+    assert sent.payload(1) == prefixed(b"one") + prefixed(b"zipped", compressed=1)
     call.close_sending()
     call.close_sending()
     (last,) = world.take_frames().frames
