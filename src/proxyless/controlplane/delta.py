@@ -52,10 +52,10 @@ def change_subscription(
     return Subscription(names, is_wildcard, has_named=True, globs=globs)
 
 
-def _choose_gone(
+def _find_absent(
     subscription: Subscription,
     new_names: Collection[str],
-    had: Collection[str],
+    sent: Collection[str],
     target: Mapping[str, Resource],
 ) -> set[str]:
     """Names that do not exist: members that the client had, and new names without a resource.
@@ -63,10 +63,10 @@ def _choose_gone(
     A collection without members does not exist. A member is removed even
     if something refers to it: nothing else shows a client that it is gone.
     """
-    there = set(map(collection_of, target))
+    existing = set(map(collection_of, target))
     return {
-        *(name for name in had if collection_of(name) in subscription.globs),
-        *(name for name in new_names if name not in there),
+        *(name for name in sent if collection_of(name) in subscription.globs),
+        *(name for name in new_names if name not in existing),
     }
 
 
@@ -108,18 +108,20 @@ class DeltaAdsStream(AdsStream):
             for name, its_version in initial.items()
             if name in target and version_of(target[name]) == its_version
         }
-        had = state.last_sent
+        sent = state.last_sent
         changed = [
-            found for name, found in target.items() if name not in held and had.get(name) != found
+            found for name, found in target.items() if name not in held and sent.get(name) != found
         ]
         # Endpoints and route configs are removed by the removal of what refers to them, as in state
         # of the world: the client may still use them.
         is_full_state = type_url in FULL_STATE_TYPES
         in_use = {name for name in initial if initial[name]}
-        gone = new_names | had.keys() if is_full_state else new_names - in_use
+        absent = new_names | sent.keys() if is_full_state else new_names - in_use
         if state.subscription.globs:
-            gone = _choose_gone(state.subscription, new_names, initial.keys() | had.keys(), target)
-        removed = sorted(gone - target.keys())
+            absent = _find_absent(
+                state.subscription, new_names, initial.keys() | sent.keys(), target
+            )
+        removed = sorted(absent - target.keys())
         # A client that has all it subscribes to gets an empty response, as a sign of life.
         if not changed and not removed and not (held and new_names):
             return None

@@ -196,10 +196,10 @@ class FileSource:
             if is_same and not self._problem:
                 return _Scan(last.stamps, last.parsed)
             scan = self._scan_all()
-            now = self._list_files(ValidationErrors())
-            if now != scan.stamps and last.rounds < SETTLE_ROUNDS_MAX:
+            stamps = self._list_files(ValidationErrors())
+            if stamps != scan.stamps and last.rounds < SETTLE_ROUNDS_MAX:
                 # Replaced while it was read, as a ConfigMap is: old and new files are not mixed.
-                return _Scan(last.stamps, last.parsed, unsettled=now, rounds=last.rounds + 1)
+                return _Scan(last.stamps, last.parsed, unsettled=stamps, rounds=last.rounds + 1)
             return scan
         except Exception as error:  # A bug must not stop the control plane.
             return self._fail(error)

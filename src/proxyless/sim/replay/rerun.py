@@ -141,9 +141,9 @@ class _Rerun:
 
     def run(self) -> tuple[dict[str, list[Decision]], list[PickComparison]]:
         """The decisions and the picks of the re-run."""
-        again = read_lines(self._world.run(self._live()))
+        rerun = read_lines(self._world.run(self._live()))
         story = self._story
-        decisions = find_decisions(again.entries, self._start_s, listeners_as_targets(story))
+        decisions = find_decisions(rerun.entries, self._start_s, listeners_as_targets(story))
         # The original may name its targets differently.
         names = {
             f"state of xds:///{listener}": f"state of {target}"

@@ -210,7 +210,7 @@ class EndpointIndex:
 
     @property
     def subchannels(self) -> list[OutlierSubchannel]:
-        return [each for some in self._subchannels.values() for each in some]
+        return [each for group in self._subchannels.values() for each in group]
 
     @property
     def is_empty(self) -> bool:
