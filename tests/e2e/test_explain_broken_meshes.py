@@ -88,7 +88,7 @@ class Answers:
         }
         if self.offline is not None:
             parts["proxyless explain --config"] = str(self.offline)
-        return normalise("\n".join(f"== {title}\n{said}\n" for title, said in parts.items()))
+        return normalise("\n".join(f"== {title}\n{text}\n" for title, text in parts.items()))
 
 
 def normalise(text: str) -> str:

@@ -285,8 +285,8 @@ async def test_grpcio_reports_only_that_a_backend_is_unhealthy(stage: Stage) -> 
 async def test_proxyless_reports_the_answer_of_the_backend(stage: Stage) -> None:
     [a] = await stage.serve("a")
     text = await expect_failure(stage.open())
-    said = f"health check: service {SERVICE!r} is SERVICE_UNKNOWN"
-    assert text.endswith(f"127.0.0.1:{a.port}: {said}")
+    reason = f"health check: service {SERVICE!r} is SERVICE_UNKNOWN"
+    assert text.endswith(f"127.0.0.1:{a.port}: {reason}")
 
 
 @THEIRS
