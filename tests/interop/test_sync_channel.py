@@ -1215,7 +1215,7 @@ _EXITS = {
         threading.Thread(target=greet, args=(b'',), kwargs=hang, daemon=True).start()
         time.sleep(0.2)
     """,
-    "with daemons that go on calling": """
+    "with daemons that continue to call": """
         def call():
             while True:
                 greet(b'', timeout=5)

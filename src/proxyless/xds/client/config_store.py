@@ -2,7 +2,7 @@
 
 Files are replaced atomically, so several processes may share a directory: the last one to write
 wins. Only the owner can read them. All calls block, and are made in a thread (`last_good`). No call
-raises: each kind of error is logged once, and the client goes on without the cache.
+raises: each kind of error is logged once, and the client continues without the cache.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Accepted resources are saved when every watched one is answered, so a file has a whole config. A
 client that starts uses them for resources without an answer: at once if all servers of their
 authority are unreachable, after `WAIT_S` if these are silent. Such a resource still counts as not
-cached (A71), so fallback servers and retries go on, and any answer replaces it. After the first
+cached (A71), so fallback servers and retries continue, and any answer replaces it. After the first
 whole config from the control plane the saved one is not used any more.
 """
 
