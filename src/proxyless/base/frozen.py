@@ -232,7 +232,7 @@ def _set_fields(
     args: tuple[object, ...],
     kwargs: dict[str, object],
 ) -> bool:
-    """Do what a generated `__init__` does; False for wrong arguments."""
+    """Do what a generated `__init__` does; false for wrong arguments."""
     specs = _specs(cls)
     declaration: _Declaration = cls.__frozen__
     given = dict(zip(declaration.positional, args, strict=False)) | kwargs

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from proxyless.runtime import Work
 
-# Units of `runtime.work_queue`: an attempt that is refused takes about 0.3 ms, over several turns.
+# Units of `runtime.work_queue`: an attempt that is refused takes about 0.3 ms in all turns.
 UNITS_PER_STEP: Final = 25
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from proxyless.lb.api import StateListener
     from proxyless.runtime import Clock, Work
 
-# Units of `runtime.work_queue` for a step, and the changes that it delivers: an endpoint has four
-# changes until it is READY, and other jobs take a step for each endpoint.
+# Units of `runtime.work_queue` for a step, which delivers so many changes: an endpoint has four of
+# them until it is READY, and other jobs take a step for each.
 DELIVER_UNITS: Final = 30
 DELIVERED_PER_STEP: Final = 8
 

@@ -52,7 +52,7 @@ def change_subscription(
     return Subscription(names, is_wildcard, has_named=True, globs=globs)
 
 
-def _find_absent(
+def _choose_gone(
     subscription: Subscription,
     new_names: Collection[str],
     sent: Collection[str],
@@ -108,20 +108,18 @@ class DeltaAdsStream(AdsStream):
             for name, its_version in initial.items()
             if name in target and version_of(target[name]) == its_version
         }
-        sent = state.last_sent
+        had = state.last_sent
         changed = [
-            found for name, found in target.items() if name not in held and sent.get(name) != found
+            found for name, found in target.items() if name not in held and had.get(name) != found
         ]
         # Endpoints and route configs are removed by the removal of what refers to them, as in state
         # of the world: the client may still use them.
         is_full_state = type_url in FULL_STATE_TYPES
         in_use = {name for name in initial if initial[name]}
-        absent = new_names | sent.keys() if is_full_state else new_names - in_use
+        gone = new_names | had.keys() if is_full_state else new_names - in_use
         if state.subscription.globs:
-            absent = _find_absent(
-                state.subscription, new_names, initial.keys() | sent.keys(), target
-            )
-        removed = sorted(absent - target.keys())
+            gone = _choose_gone(state.subscription, new_names, initial.keys() | had.keys(), target)
+        removed = sorted(gone - target.keys())
         # A client that has all it subscribes to gets an empty response, as a sign of life.
         if not changed and not removed and not (held and new_names):
             return None

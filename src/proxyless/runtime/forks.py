@@ -1,9 +1,9 @@
 """Hooks that run in the child after a fork, on platforms that have fork.
 
-The child of a fork has copies of all connections of its parent, on the same sockets. Sending there,
-or removing them from a poll, would affect the parent; and a socket that the parent closes stays
-open while a child holds it. So the child releases them at once: the descriptor of each connection
-becomes that of a socket whose peer has closed it.
+The child of a fork has copies of all connections of its parent, on the same sockets. What it sent
+there, or a poll from which it removed them, would be the parent's; and a socket that the parent
+closes stays open while a child holds it. So the child releases them at once: the descriptor of
+each connection becomes that of a socket whose peer has closed it.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class XdsStack:
         self._transports = transports
         self.clients = XdsClients(transports, tools, options)
         self._clock = stack.clock
-        # Imported while the first request is under way, so that its answer waits for none.
+        # Done while the control plane is asked, so that its answer does not wait for them.
         actions: list[Callable[[], object]] = [partial(message_class, REQUEST_NAME)]
         actions += [partial(policies.find, name) for name in POLICIES_OF_EVERY_CONFIG]
         _run_in_turns(stack.clock, TURNS_BEFORE_IMPORTS, iter(actions))

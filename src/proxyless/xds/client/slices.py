@@ -92,7 +92,7 @@ class SliceQueue:
             while self._jobs and self._left > 0:
                 self._run_job(self._jobs.popleft())
         finally:
-            # Even if a step raised, the other jobs continue.
+            # Even if a step raised, the other jobs go on.
             if self._jobs:
                 self._run_soon.request()
 

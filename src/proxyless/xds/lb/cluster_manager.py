@@ -115,8 +115,8 @@ class ClusterManagerPolicy:
         self._counts = StateCounts()
         # Active during calls to children.
         self._hold: Final = Hold(self._report)
-        # The last update; the children that wait for it, of which a pick moves its own to the
-        # front; and the rejections of the others.
+        # The last update; the children that have not got it yet, of which a pick moves the one that
+        # it needs to the front; and the rejections of others.
         self._update: Update | None = None
         self._waiting: Final[OrderedDict[str, None]] = OrderedDict()
         self._rejections: list[str] = []

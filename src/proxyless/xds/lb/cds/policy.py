@@ -51,8 +51,8 @@ BACKWARD_COMPAT: Final = "GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT"
 
 # Units of `runtime.work_queue`: the policies of a cluster, down to its priorities.
 CONFIGURE_UNITS: Final = 30
-# With more localities, each costs a unit: for its attributes, and its part of splitting the
-# endpoints.
+# More localities than this are counted, as a unit each: their attributes, and their part of the
+# splits of the endpoints.
 UNCHARGED_LOCALITIES_MAX: Final = 20
 # With more endpoints, the child is updated in a turn of its own.
 UPDATED_AT_ONCE_MAX: Final = 5_000
