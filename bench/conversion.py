@@ -46,8 +46,8 @@ def from_rpc(number: str, run: Mapping[str, Any]) -> Converted:
     for result in run["results"]:
         what, client, samples = result["workload"], result["client"], result["rounds"]
 
-        def add(measure: str, values: list[float], what: str = what, who: str = client) -> None:
-            made.figures.append(Figure(what, ONE, measure, who, tuple(values)))
+        def add(measure: str, values: list[float], what: str = what, client: str = client) -> None:
+            made.figures.append(Figure(what, ONE, measure, client, tuple(values)))
 
         add("cpu_us", [each["cpu_s"] / each["operations"] * 1e6 for each in samples])
         add("rate_per_s", [each["operations"] / each["wall_s"] for each in samples])

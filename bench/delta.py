@@ -96,7 +96,7 @@ class Client:
             return float(await stdout.readline())
 
     async def settled_cpu_s(self) -> float:
-        """The CPU time when the process is quiet: work may go on after the RPC."""
+        """The CPU time when the process is quiet: work may continue after the RPC."""
         async with asyncio.timeout(PATIENCE_S):
             before_s = await self.cpu_s()
             while True:

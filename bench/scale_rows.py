@@ -112,7 +112,7 @@ async def one_added(world: World, client: str, size: int) -> Measured:
     """One more endpoint: its CPU, and the times until it is connected and until it answers."""
     async with _connected(world, client, size) as (process, _):
         before, (_, ever) = await process.do("usage"), await world.watch.count()
-        told_s = await world.mesh.serve(
+        served_s = await world.mesh.serve(
             "many_endpoints", count=size, ports=world.ports, added=[size]
         )
         at_s = await world.watch.wait_for_ever(ever + 1)
@@ -127,7 +127,7 @@ async def one_added(world: World, client: str, size: int) -> Measured:
         await process.do("stop_load")
     return {
         "cpu_s": after["cpu_s"] - before["cpu_s"],
-        "connected_s": at_s - told_s,
+        "connected_s": at_s - served_s,
         "first_rpc_s": answered["at_s"] - loaded_s,
     }
 

@@ -158,14 +158,14 @@ def judge(
 
 
 def _judge_one(results: ScaleResults, target: ScaleTarget, client: str) -> ScaleVerdict:
-    def find(size: int, whose: str) -> list[float]:
-        return results.values.get((target.row, size, target.measure, whose), [])
+    def find(size: int, name: str) -> list[float]:
+        return results.values.get((target.row, size, target.measure, name), [])
 
-    def get_median(size: int, whose: str) -> float:
-        return median(find(size, whose) or [float("nan")])
+    def get_median(size: int, name: str) -> float:
+        return median(find(size, name) or [float("nan")])
 
     def get_round(number: int) -> Callable[[int, str], float]:
-        return lambda size, whose: ([*find(size, whose)[number:], float("nan")])[0]
+        return lambda size, name: ([*find(size, name)[number:], float("nan")])[0]
 
     rounds = [_compare(target, client, get_round(n)) for n in range(len(find(target.size, client)))]
     known = tuple(each for each in rounds if each is not None)

@@ -5,7 +5,7 @@
 
 Both clients run at the same time, each in a process of its own, with the same control plane and
 backend. The backend is up all the time, so every failed RPC is caused by the control plane. Changes
-go on during outages; the control plane has all of them when it is back.
+continue during outages; the control plane has all of them when it is back.
 
 Modes: `restart` (SIGTERM, then a new process), `kill` (SIGKILL), `freeze` (SIGSTOP: connections
 stay, nothing is answered), `mute` (streams are accepted and not answered), `mixed` (one after the

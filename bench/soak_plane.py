@@ -44,7 +44,7 @@ def resources_of(step: int, ports: Sequence[int]) -> list[Proto]:
 
     Every third step replaces the listener and the route configuration, and routes to a cluster that
     no client has subscribed to. The others change weights and endpoints. Clusters are not deleted:
-    a client that comes back may still have the routes of an earlier step.
+    a client that reconnects may still have the routes of an earlier step.
     """
     era, phase = divmod(step, STEPS_PER_ROUTES)
     routes = f"{ROUTES}-{era % CLUSTERS}"

@@ -1,1 +1,1 @@
-"""The tests, in rings: docs/testing.md says what each ring proves."""
+"""The tests, in suites: docs/testing.md says what each suite proves."""

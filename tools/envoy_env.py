@@ -53,7 +53,7 @@ def _install(home: Path) -> None:
         (aside / _BINARY).chmod(0o755)
         try:
             aside.rename(home)
-        except OSError:  # Another process has installed it meanwhile.
+        except OSError:  # Another process has installed it.
             if not (home / _BINARY).exists():
                 raise
     finally:

@@ -1,6 +1,6 @@
 """gRPC's xDS client stack in pure Python.
 
-admin                          admin services of a process: CSDS
+admin                          admin services of a process: CSDS, channelz, live service
 aio                            channels for asyncio, with grpc.aio's interface
 otel                           metrics and traces through OpenTelemetry
 insecure_channel               blocking channel, with grpcio's interface

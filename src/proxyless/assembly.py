@@ -442,7 +442,7 @@ def _apply_environment_once() -> None:
 
 
 def _child_channel(child: ChannelOptions | None, registries: Registries) -> ChildChannel | None:
-    """What the application has for the channel to the control plane; None: nothing."""
+    """The application's settings for the channel to the control plane; None: there are none."""
     interceptors = registries.child_interceptors
     if child is None and not registries.child_metrics and not interceptors:
         return None

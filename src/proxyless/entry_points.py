@@ -142,7 +142,7 @@ class _UnusablePolicy:
 
 
 class _UnusableFilter:
-    """Factory of a filter that cannot be loaded. Not terminal, so that its position is no error."""
+    """Factory of a filter that cannot be loaded. Not terminal, so that any position is valid."""
 
     is_terminal: Final = False
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 FIRST, MORE = 20, 300
 # As many turns as all notifications of the endpoints take.
 NOTIFIED_TURNS = 100
-# Measured 67 (117 and 77 before, all with those of asyncio) and 424 (472 and 437 before).
+# Measured 67, with those of asyncio, and 424.
 OBJECTS_MAX = 68
 CALLS_MAX = 430
 ROUND_ROBIN: tuple[Any, ...] = (

@@ -47,7 +47,7 @@ def test_every_third_step_replaces_listener_and_routes_and_the_others_do_not() -
         changed = changed_types(step, step + 1)
         assert ENDPOINTS in changed
         assert (LISTENER in changed) == ((step + 1) % STEPS_PER_ROUTES == 0)
-        # No cluster is deleted: a client that comes back may still have old routes.
+        # No cluster is deleted: a client that reconnects may still have old routes.
         assert CLUSTER not in changed
 
 
@@ -82,7 +82,7 @@ def test_mixed_mode_has_every_mode_in_turn() -> None:
 
 
 class SlowPlane(Plane):
-    """Control plane whose answer to an order comes when the test says so."""
+    """Control plane whose answers to orders the test releases."""
 
     def __init__(self) -> None:
         super().__init__(PORTS)

@@ -24,7 +24,6 @@ RPCS = 200
 RARE = 0.1
 
 # Functions of this package that run for a blocking RPC, in both threads: 69, with a margin.
-# Two of them, of the socket's transport, were asyncio's before, which are not counted.
 BLOCKING_CALLS_MAX = 70
 
 SYSTEM_CALLS = ("epoll.poll", "socket.recv", "socket.recv_into", "socket.send", "write")

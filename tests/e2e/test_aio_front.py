@@ -55,7 +55,7 @@ async def test_request_iterator_is_not_read_after_the_rpc_has_ended() -> None:
     assert taken == 3
 
 
-async def test_a_close_that_is_cancelled_has_closed_all_the_same() -> None:
+async def test_cancelled_close_has_closed_the_channel() -> None:
     async with channel_to_echo() as channel:
         call = channel.stream_stream("/echo")()
         await call.write(b"hello")
@@ -92,7 +92,7 @@ async def test_writes_through_interceptors_do_not_leak_futures() -> None:
             for _ in range(50):
                 await call.write(b"x")
                 assert await call.read() == b"x"
-            # Each write used to leak a future, which is visible only in this attribute.
+            # A future that leaks with each write would be visible only in this attribute.
             assert len(interceptor.call._outcome._end_waiters) <= 1  # noqa: SLF001
             await call.done_writing()
             assert await call.code() is grpc.StatusCode.OK

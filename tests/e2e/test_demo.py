@@ -94,8 +94,8 @@ def test_verdict_is_bad_and_exit_code_is_1_when_a_backend_fails() -> None:
     verdict = [
         line.split(maxsplit=1) for line in out.splitlines() if line.startswith(("good", "bad"))
     ]
-    told = {rest[:11].strip(): mark for mark, rest in verdict}
-    assert told["story"] == told["RPCs failed"] == "bad"
+    marks = {rest[:11].strip(): mark for mark, rest in verdict}
+    assert marks["story"] == marks["RPCs failed"] == "bad"
     assert re.search(r"\d+ INTERNAL: backend 'a1' is a bad one", out)
 
 

@@ -229,11 +229,11 @@ class Watcher:
     """Records the results of a resolver."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.results: list[str] = []
 
     def on_result(self, result: ResolverResult) -> Status:
         found = result.endpoints
-        self.heard.append(str(found) if isinstance(found, Status) else " ".join(map(str, found)))
+        self.results.append(str(found) if isinstance(found, Status) else " ".join(map(str, found)))
         return OK
 
 
@@ -243,9 +243,9 @@ def test_the_file_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
     context = ResolverContext(AsyncioNetwork(), clock, seeded_random(1))
     resolver = factory.create(target, watcher, context)
     resolver.start()
-    assert watcher.heard == []
+    assert watcher.results == []
     clock.advance(10)
-    [missing] = watcher.heard
+    [missing] = watcher.results
     assert "No such file" in missing
 
     backends.write_text("10.0.0.1:80\n[::1]:80\n")
@@ -254,14 +254,14 @@ def test_the_file_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
     clock.advance(10)
     backends.write_text("unix:/run/a")
     clock.advance(1)
-    assert watcher.heard[1] == "10.0.0.1:80 [::1]:80"
-    assert "address '10.0.0.1' is not valid" in watcher.heard[2]
-    assert watcher.heard[3:] == ["unix:/run/a"]
+    assert watcher.results[1] == "10.0.0.1:80 [::1]:80"
+    assert "address '10.0.0.1' is not valid" in watcher.results[2]
+    assert watcher.results[3:] == ["unix:/run/a"]
 
     resolver.close()
     backends.unlink()
     clock.advance(10)
-    assert len(watcher.heard) == 4
+    assert len(watcher.results) == 4
     assert clock.timers_pending == 0
 
 
@@ -277,8 +277,8 @@ def test_replaced_file_is_read_again_even_if_size_and_time_are_equal(tmp_path: P
     os.utime(other, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     other.rename(backends)
     clock.advance(1)
-    assert watcher.heard == ["10.0.0.1:80", "10.0.0.2:80"]
-    assert parse_address(watcher.heard[1]) != parse_address(watcher.heard[0])
+    assert watcher.results == ["10.0.0.1:80", "10.0.0.2:80"]
+    assert parse_address(watcher.results[1]) != parse_address(watcher.results[0])
 
 
 # The tenant filter. Its how-to, which tests/docs runs, has the rest.

@@ -88,7 +88,7 @@ class Answers:
         }
         if self.offline is not None:
             parts["proxyless explain --config"] = str(self.offline)
-        return normalise("\n".join(f"== {title}\n{said}\n" for title, said in parts.items()))
+        return normalise("\n".join(f"== {title}\n{text}\n" for title, text in parts.items()))
 
 
 def normalise(text: str) -> str:
@@ -309,9 +309,9 @@ def test_the_first_line_names_the_cause(name: str) -> None:
     shop.serve(*resources)
     answers = shop.ask(broken.act, broken.timeout_s)
     if broken.is_offline:
-        told = offline(snapshot_of(*resources))
-        answers = Answers(answers.details, answers.explanation, answers.error, told)
-        assert broken.cause in told.text
+        offline_answer = offline(snapshot_of(*resources))
+        answers = Answers(answers.details, answers.explanation, answers.error, offline_answer)
+        assert broken.cause in offline_answer.text
     assert broken.details in answers.details
     assert broken.cause in answers.explanation.text
     assert broken.details in answers.error.text

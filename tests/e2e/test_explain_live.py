@@ -47,9 +47,9 @@ async def test_an_asyncio_channel_explains_where_its_rpcs_go() -> None:
         ):
             assert channel.lb_tree() is None
             await channel.unary_unary(WHERE)(b"", timeout=PATIENCE_S)
-            told = channel.explain(WHERE)
-            assert told.text == f'{WHERE} goes to cluster "web"'
-            (pick,) = told.find("pick")
+            explanation = channel.explain(WHERE)
+            assert explanation.text == f'{WHERE} goes to cluster "web"'
+            (pick,) = explanation.find("pick")
             assert set(pick.facts["addresses"]) <= set(places)  # type: ignore[call-overload]
             tree = channel.lb_tree()
             assert tree is not None
@@ -75,9 +75,9 @@ def use_blocking_channel(bootstrap: dict[str, Any]) -> None:
         for begin in (call, lambda *a, **k: call.future(*a, **k).result()):
             with pytest.raises(grpc.RpcError) as caught:
                 begin(b"", timeout=0.0)
-            told = proxyless.explain_error(caught.value)
-            assert told.text.startswith(f"{WHERE} failed with DEADLINE_EXCEEDED")
-            assert told.text.endswith('; now goes to cluster "web"')
+            explanation = proxyless.explain_error(caught.value)
+            assert explanation.text.startswith(f"{WHERE} failed with DEADLINE_EXCEEDED")
+            assert explanation.text.endswith('; now goes to cluster "web"')
         stream = channel.unary_stream("/no/Such", None)(b"", timeout=0.0)
         with pytest.raises(grpc.RpcError) as caught:
             next(stream)
@@ -108,8 +108,11 @@ async def test_explanation_of_a_session_names_its_backend() -> None:
             await session.unary_unary(WHERE)(b"", timeout=PATIENCE_S)
             without = next(channel.explain(WHERE).find("session"))
             assert without.text == 'session: the RPC has no cookie "sid", so the policies pick'
-            (told,) = session.explain(WHERE).find("session")
-            assert told.text == f"session lives at {session.backend}: the session's host is READY"
+            (explanation,) = session.explain(WHERE).find("session")
+            assert (
+                explanation.text
+                == f"session lives at {session.backend}: the session's host is READY"
+            )
             (cluster,) = session.explain(WHERE).find("cluster")
             assert cluster.facts["name"] == session.cluster
 

@@ -1,7 +1,7 @@
 """Forks of processes with asyncio channels: the child has connections of its own.
 
-Before the change, a child that closed its copy of a channel, or that ended in a way that closed its
-loop, broke the connections of its parent: the parent's RPCs ended at their deadlines.
+If connections were inherited, a child that closes its copy of a channel, or that ends in a way that
+closes its loop, would break those of its parent: the parent's RPCs would end at their deadlines.
 """
 
 import os

@@ -71,7 +71,7 @@ async def test_snapshot_has_rpcs_clusters_endpoints_and_tree_of_an_asyncio_chann
     assert SECRET not in str(snapshot)
 
 
-async def test_snapshot_and_explanation_of_a_blocking_channel_and_server() -> None:
+async def test_blocking_server_returns_snapshot_and_explanation_of_a_blocking_channel() -> None:
     def use(bootstrap: dict[str, Any]) -> None:
         server = grpc.server(futures.ThreadPoolExecutor(2))
         with (

@@ -1,6 +1,6 @@
 """Backends report their load, with RPCs and out of band, and clients follow: on real sockets.
 
-The backends are grpcio's servers: what they say is theirs.
+The backends are grpcio's servers, with grpcio's own reports.
 """
 
 import json
@@ -47,7 +47,7 @@ class Backend:
         self._server: Any = None
 
     def start(self) -> None:
-        """Listen, the second time where it did the first time."""
+        """Listen, the second time at the same address."""
         self._server = grpc.server(ThreadPoolExecutor(8))
         services = {"test.Service": {"Who": grpc.unary_unary_rpc_method_handler(self._who)}}
         if self._reports_out_of_band:
@@ -92,14 +92,14 @@ class Backend:
         # False if it was cancelled before this thread had its turn.
         if not context.add_callback(partial(self._on_stream_end, interval_s)):
             self._on_stream_end(interval_s)
-        told = None
+        sent = None
         while context.is_active():
             with self._changed:
-                while context.is_active() and self.weight_out_of_band == told:
+                while context.is_active() and self.weight_out_of_band == sent:
                     self._changed.wait()
-                told = self.weight_out_of_band
-            if told is not None:
-                yield encode(told)
+                sent = self.weight_out_of_band
+            if sent is not None:
+                yield encode(sent)
 
     def _on_stream_end(self, interval_s: float) -> None:
         with self._changed:
@@ -145,13 +145,13 @@ def mesh() -> Iterator[Mesh]:
 
 
 async def shares(channel: AioChannel, rpcs: int = 6) -> Counter[str]:
-    """Who answers so many RPCs, one after the other."""
+    """The backends that answer this many RPCs, sent one after the other."""
     who = channel.unary_unary("/test.Service/Who")
     return Counter([(await who(b"")).decode() for _ in range(rpcs)])
 
 
 async def expect_shares(channel: AioChannel, *weights: int) -> None:
-    """Sooner or later RPCs are shared like that."""
+    """Wait until RPCs are shared in this way."""
     # A Counter returns 0 for missing keys.
     wanted = Counter(dict(zip("abc", weights, strict=True)))
     seen: Sequence[Counter[str]] = []

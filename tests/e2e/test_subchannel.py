@@ -53,21 +53,21 @@ class Watcher:
     def __init__(self, handle: SubchannelHandle) -> None:
         self.states: list[State] = []
         self.failure = ""
-        self._told = asyncio.Event()
+        self._notified = asyncio.Event()
         handle.watch(self._listener)
 
     def _listener(self, state: State, status: Status) -> None:
         self.states.append(state)
         if state is FAILURE:
             self.failure = status.details
-        self._told.set()
+        self._notified.set()
 
     async def wait_for(self, *states: State) -> None:
         """Wait for exactly these states, in this order, since the last call."""
         async with asyncio.timeout(10):
             while len(self.states) < len(states):
-                self._told.clear()
-                await self._told.wait()
+                self._notified.clear()
+                await self._notified.wait()
         assert self.states == list(states)
         self.states = []
 

@@ -1,4 +1,4 @@
-"""Connections that resume TLS sessions, on real sockets and both loops, with a server of ours."""
+"""Connections that resume TLS sessions, on real sockets and both loops, with our own server."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

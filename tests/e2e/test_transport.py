@@ -51,7 +51,7 @@ WINDOW_MAX = 0x7FFF_FFFF
 
 @dataclass
 class Backend:
-    """Our server, and what its methods noted."""
+    """Our server, and the records of its methods."""
 
     server: Server
     address: IpAddress = ANY_PORT
@@ -144,7 +144,7 @@ async def test_a_thousand_calls_run_at_the_same_time(client: TransportClient, st
 
 
 class CountingClock(LoopClock):
-    """Knows which timers were started on it."""
+    """Clock that records the timers that were started on it."""
 
     __slots__ = ("timers",)
 
@@ -281,7 +281,7 @@ async def test_writes_wait_when_the_server_is_slow(client: TransportClient, star
 
 
 def stop_reading(writer: asyncio.StreamWriter) -> Callable[[], None]:
-    """Leave the bytes in the socket; return what ends that."""
+    """Leave the bytes in the socket; returns a function that ends that."""
     transport = cast("asyncio.Transport", writer.transport)
     transport.pause_reading()
     return transport.resume_reading
@@ -462,7 +462,9 @@ async def test_draining_an_idle_connection_closes_it(client: TransportClient, st
         await transport.wait_closed()
 
 
-async def test_a_server_drains(client: TransportClient, start: Start) -> None:
+async def test_server_ends_its_calls_and_accepts_no_others_when_it_drains(
+    client: TransportClient, start: Start
+) -> None:
     backend = await start()
     busy = await client.connect(backend.address)
     idle = await client.connect(backend.address)

@@ -1,7 +1,7 @@
 """Loops that are closed before their channels: one warning, which is not shown by default.
 
-Before the change, 2 to 43 lines: "Task was destroyed but it is pending", "Event loop is closed".
-grpcio prints nothing.
+asyncio by itself would print 2 to 43 lines: "Task was destroyed but it is pending", "Event loop is
+closed". grpcio prints nothing.
 """
 
 import os

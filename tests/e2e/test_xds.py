@@ -111,7 +111,7 @@ async def test_no_rpc_fails_when_the_config_changes_under_load() -> None:
             assert set(served) == {"a", "b"}
 
 
-async def test_control_plane_restarted_fifty_times_under_load() -> None:
+async def test_no_rpc_fails_when_the_control_plane_restarts_fifty_times() -> None:
     async with backends("a", "b") as started:
         places = [backend.address for backend in started]
         snapshot = simple_mesh("api", {"a": places})
@@ -229,7 +229,7 @@ async def test_bootstrap_comes_from_argument_file_or_environment(
 
 
 @pytest.mark.spec("A27-04")
-async def test_targets_of_the_scheme() -> None:
+async def test_target_needs_a_name_with_the_scheme_xds() -> None:
     async with backends("a") as started:
         snapshot = mesh_of(started, route(cluster="a"))
         async with ControlPlane(snapshot) as control_plane:

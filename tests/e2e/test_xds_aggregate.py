@@ -71,11 +71,11 @@ class Level:
 
     @property
     def accepted(self) -> int:
-        """Connections, ever."""
+        """Number of connections so far."""
         return self._accepted_before + (self._server.accepted if self._server else 0)
 
     async def start(self) -> None:
-        """Serve, at the same port as ever."""
+        """Serve, at the same port each time."""
         self._server = Server({PATH: self._answer})
         address = await self._server.listen(self._address)
         assert isinstance(address, IpAddress)
@@ -127,7 +127,7 @@ class Load:
         self._is_over = False
 
     async def run(self) -> None:
-        """Until stopped; what is under way then is waited for."""
+        """Send RPCs until stopped, then wait for those under way."""
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
             while not self._is_over:
@@ -154,7 +154,7 @@ class Load:
 
     @property
     def order(self) -> list[str]:
-        """Who served, one name for a run of RPCs."""
+        """The backends that served, in order, with one name for a run of RPCs."""
         served = (rpc.answer for rpc in self.rpcs if rpc.code is grpc.StatusCode.OK)
         return [name for name, _ in groupby(served)]
 

@@ -74,7 +74,7 @@ async def calling(plane: ControlPlane) -> AsyncIterator[grpc.aio.UnaryUnaryMulti
 
 
 async def served(snapshot: Snapshot) -> str:
-    """Who serves a call in this mesh."""
+    """The backend that serves a call in this mesh."""
     async with ControlPlane(snapshot) as plane, calling(plane) as where:
         return bytes(await where(b"", timeout=PATIENCE_S)).decode()
 

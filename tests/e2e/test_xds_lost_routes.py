@@ -55,7 +55,7 @@ class HeldRpc:
         return self._control_plane.snapshot
 
     async def lose(self, kind: str) -> None:
-        """Delete the listener, or have no virtual host for the target, and see that it counts."""
+        """Delete the listener or the virtual host of the target; wait until it takes effect."""
         is_failing = grpc.ChannelConnectivity.TRANSIENT_FAILURE
         await until(lambda: self._channel.get_state() is is_failing, "a refused connection")
         assert LOSSES[kind] not in self._channel.explain(WHERE).text

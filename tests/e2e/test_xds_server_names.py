@@ -50,7 +50,7 @@ class NamedServer:
 
     def __init__(self, default: str, *others: str) -> None:
         # The SNI of each handshake; None: without SNI.
-        self.asked: list[str | None] = []
+        self.snis: list[str | None] = []
         self.port = 0
         self._server = Server({WHERE: self._answer})
         self._context = server_context(*AUTHORITY.issue([default]))
@@ -58,7 +58,7 @@ class NamedServer:
         self._context.sni_callback = self._choose
 
     def _choose(self, socket: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
-        self.asked.append(name)
+        self.snis.append(name)
         if name in self._others:
             socket.context = self._others[name]
 
@@ -114,7 +114,7 @@ def mesh(*resources: Proto) -> Snapshot:
     reason="one table over the fields, with the SNI that the server saw",
 )
 @pytest.mark.parametrize(
-    ("fields", "hostname", "asked"),
+    ("fields", "hostname", "sni"),
     [
         ({}, "host.example", None),
         ({"sni": "sni.example"}, "host.example", "sni.example"),
@@ -122,19 +122,19 @@ def mesh(*resources: Proto) -> Snapshot:
         ({"sni": "sni.example", "auto_host_sni": True}, "host.example:443", "host.example"),
         ({"sni": "sni.example", "auto_host_sni": True}, "", "sni.example"),
         ({"auto_host_sni": True}, "", None),
-        # Addresses are no names.
+        # Addresses are not names.
         ({"auto_host_sni": True}, "192.0.2.1:443", None),
         ({"sni": "2001:db8::1"}, "", None),
     ],
 )
 async def test_sni_is_that_of_the_cluster(
-    files: ProviderFiles, fields: Mapping[str, Any], hostname: str, asked: str | None
+    files: ProviderFiles, fields: Mapping[str, Any], hostname: str, sni: str | None
 ) -> None:
     async with serving("any.example") as server:
         snapshot = found_by_eds(server, hostname, **fields)
         async with ControlPlane(snapshot) as plane, joined(plane, mesh=files) as where:
             assert await where() == "here"
-        assert set(server.asked) == {asked}
+        assert set(server.snis) == {sni}
 
 
 @pytest.mark.spec("A101-02")
@@ -147,7 +147,7 @@ async def test_sni_of_a_logical_dns_cluster_is_its_name_without_the_port(
         snapshot = mesh(secured(cluster, has_identity=False, **fields))
         async with ControlPlane(snapshot) as plane, joined(plane, mesh=files) as where:
             assert await where() == "here"
-        assert set(server.asked) == {"localhost"}
+        assert set(server.snis) == {"localhost"}
 
 
 @pytest.mark.spec("A101-05")
@@ -165,7 +165,7 @@ async def test_server_that_chooses_its_certificate_by_sni_is_accepted(
         snapshot = found_by_eds(server, hostname, auto_sni_san_validation=True, **fields)
         async with ControlPlane(snapshot) as plane, joined(plane, mesh=files) as where:
             assert await where() == "here"
-        assert set(server.asked) == {"right.example"}
+        assert set(server.snis) == {"right.example"}
 
 
 @pytest.mark.spec("A101-05")
@@ -180,7 +180,7 @@ async def test_server_without_the_sni_in_its_certificate_is_rejected(
                 "certificate check failure: server is DNS 'other.example', "
                 "wanted DNS 'right.example'"
             ) in await refusal(where)
-        assert set(server.asked) == {"right.example"}
+        assert set(server.snis) == {"right.example"}
 
 
 @pytest.mark.spec("A101-06", "A101-07")
@@ -216,7 +216,7 @@ async def test_authority_is_the_sni_when_there_is_no_other_and_the_switch_is_set
         snapshot = found_by_eds(server, auto_sni_san_validation=True)
         async with ControlPlane(snapshot) as plane, joined(plane, mesh=files) as where:
             assert await where() == "here"
-        assert set(server.asked) == {"api"}
+        assert set(server.snis) == {"api"}
 
 
 # The system's roots
@@ -239,13 +239,13 @@ async def test_changed_hostname_needs_a_new_connection_only_with_auto_host_sni(
 
         assert await where() == "here"
         await change(found_by_eds(server, "b.test"), ENDPOINTS)
-        assert server.asked == [None]
+        assert server.snis == [None]
         checked = {"auto_host_sni": True, "auto_sni_san_validation": True}
         # The hostname counts as it is now, not as it was when the connection was made.
         await change(found_by_eds(server, "b.test", **checked), CLUSTER)
-        await until(lambda: server.asked == [None, "b.test"], "a connection by the hostname")
+        await until(lambda: server.snis == [None, "b.test"], "a connection by the hostname")
         await change(found_by_eds(server, "c.test", **checked), ENDPOINTS)
-        await until(lambda: server.asked == [None, "b.test", "c.test"], "one by the next one")
+        await until(lambda: server.snis == [None, "b.test", "c.test"], "one by the next one")
         assert await where() == "here"
 
 
@@ -278,12 +278,12 @@ async def test_session_host_gets_another_connection_when_its_hostname_changes(
         place = f"127.0.0.1:{far.port};orders"
         session = (("cookie", f"session={b64encode(place.encode()).decode()}"),)
         assert await where(metadata=session) == "here"
-        assert far.asked == ["old.test"]
+        assert far.snis == ["old.test"]
         plane.set_snapshot(with_session_host(near, far, "new.test"))
         await plane.wait_for_ack(ENDPOINTS)
-        await until(lambda: far.asked == ["old.test", "new.test"], "a connection by the new name")
+        await until(lambda: far.snis == ["old.test", "new.test"], "a connection by the new name")
         assert await where(metadata=session) == "here"
-        assert far.asked == ["old.test", "new.test"]
+        assert far.snis == ["old.test", "new.test"]
 
 
 def by_system_roots(server: NamedServer) -> Snapshot:
@@ -295,7 +295,7 @@ def by_system_roots(server: NamedServer) -> Snapshot:
 
 @pytest.fixture
 def system_roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file, not there yet, in which OpenSSL looks for them."""
+    """The file in which OpenSSL looks for them; it does not exist yet."""
     monkeypatch.delenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", raising=False)
     file = tmp_path / "system.pem"
     monkeypatch.setenv("SSL_CERT_FILE", str(file))

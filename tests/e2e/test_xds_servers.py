@@ -126,7 +126,7 @@ async def test_tls_to_the_control_plane_with_files_that_change_and_a_token(
             write(tmp_path, {"cert.pem": wrong_chain, "key.pem": wrong_key})
             refused = await ask("xds:///api", bootstrap)
             assert refused.startswith("UNAVAILABLE TRANSIENT_FAILURE")
-            # A channel that waits learns of the right ones without being made again.
+            # A channel that waits uses the right ones without being created again.
             async with proxyless.aio.insecure_channel("xds:///api", bootstrap=bootstrap) as channel:
                 call = channel.unary_unary(WHERE)(b"", timeout=40.0, wait_for_ready=True)
                 waiting = asyncio.ensure_future(call)

@@ -94,12 +94,12 @@ async def world_of(*names: str, **settings: Any) -> AsyncIterator[CountedMeshWor
 
 
 async def ask(channel: AioChannel, **settings: Any) -> str:  # noqa: ANN401
-    """Who serves an RPC."""
+    """The backend that serves an RPC."""
     return bytes(await channel.unary_unary(WHO)(b"", timeout=10.0, **settings)).decode()
 
 
 async def served(channel: AioChannel, count: int = 8, **settings: Any) -> set[str]:  # noqa: ANN401
-    """Who serves RPCs, one after the other."""
+    """The backends that serve RPCs, one after the other."""
     return {await ask(channel, **settings) for _ in range(count)}
 
 
@@ -215,17 +215,17 @@ async def test_closed_session_is_not_notified_of_the_channels_state() -> None:
     async with world_of("a") as world:
         bootstrap = world.control_plane.bootstrap()
         with proxyless.insecure_channel(TARGET, bootstrap=bootstrap) as channel:
-            heard_by_session: list[grpc.ChannelConnectivity] = []
-            heard: list[grpc.ChannelConnectivity] = []
+            session_states: list[grpc.ChannelConnectivity] = []
+            states: list[grpc.ChannelConnectivity] = []
             with channel.session() as session:
-                session.subscribe(heard_by_session.append, try_to_connect=True)
+                session.subscribe(session_states.append, try_to_connect=True)
                 is_ready = grpc.ChannelConnectivity.READY
-                await until(lambda: is_ready in heard_by_session, "the channel's state")
-            channel.subscribe(heard.append)
-            before = list(heard_by_session)
+                await until(lambda: is_ready in session_states, "the channel's state")
+            channel.subscribe(states.append)
+            before = list(session_states)
             await world.backends[0].leave()
-            await until(lambda: heard and heard[-1] is not is_ready, "another state")
-            assert heard_by_session == before
+            await until(lambda: states and states[-1] is not is_ready, "another state")
+            assert session_states == before
 
 
 async def test_failed_rpc_starts_a_session() -> None:
@@ -304,22 +304,22 @@ async def test_rpcs_of_a_blocking_session_stay_on_one_backend() -> None:
 
 
 def use_blocking(bootstrap: Mapping[str, object], by_address: Mapping[str, str]) -> None:
-    def who(channel: SyncChannel) -> str:
+    def served_by(channel: SyncChannel) -> str:
         return bytes(channel.unary_unary(WHO)(b"", timeout=10.0)).decode()
 
     with proxyless.insecure_channel(TARGET, bootstrap=bootstrap) as channel:
-        while {who(channel) for _ in range(8)} != {"a", "b", "c"}:
+        while {served_by(channel) for _ in range(8)} != {"a", "b", "c"}:
             pass
         with channel.session() as session:
             assert (session.backend, session.cluster) == (None, None)
-            (home,) = {who(session) for _ in range(8)}
+            (home,) = {served_by(session) for _ in range(8)}
             assert session.backend is not None
             assert by_address[session.backend] == home
             assert session.cluster == "web"
             expect_all_kinds(session, home.encode())
         with pytest.raises(ValueError, match="closed session"):
-            who(session)
-        assert {who(channel) for _ in range(8)} == {"a", "b", "c"}
+            served_by(session)
+        assert {served_by(channel) for _ in range(8)} == {"a", "b", "c"}
     assert by_address[session.backend] == home, "closing the channel does not change the session"
 
 
@@ -363,7 +363,7 @@ async def start_on(world: CountedMeshWorld, backend: CountedBackend) -> AioSessi
 
 
 async def until_served(channel: AioChannel, names: set[str], **settings: Any) -> None:  # noqa: ANN401
-    """RPCs of the last while went to these, all of them and no other."""
+    """Wait until the last RPCs went to exactly these backends."""
     async with asyncio.timeout(15):
         while await served(channel, 8, **settings) != names:
             pass
@@ -443,7 +443,7 @@ def two_leaves(near: Places, far: Places) -> Snapshot:
 async def test_a_session_stays_across_an_aggregate_failover_and_back() -> None:
     async with world_of("a", "b", "c") as world:
         a, b, c = world.backends
-        # The session's backend stands in both clusters, and drains in the first.
+        # The session's backend is in both clusters, and draining in the first.
         world.say(two_leaves([a.address, c.address], [b.address, c.address]))
         await until_served(world.channel, {"a", "c"})
         session = await start_on(world, c)

@@ -142,7 +142,7 @@ async def test_san_matchers_are_checked_with_a_trust_bundle_map(files: ProviderF
 
 @pytest.mark.spec("A87-01", "A87-05", "A87-11")
 async def test_no_server_is_trusted_until_the_map_is_written(tmp_path: Path) -> None:
-    """Not even by the CA file that is there for clients without SPIFFE."""
+    """The CA file for clients without SPIFFE is not used either."""
     files = ProviderFiles(tmp_path / "mesh")
     files.write_identity(OURS)
     files.write_roots(OURS)
@@ -202,30 +202,30 @@ class Tap:
     def __init__(self, port: int) -> None:
         self._server_port = port
         self.port = 0
-        self.said: list[bytearray] = []
+        self.sent: list[bytearray] = []
         # The number of clients that have ended.
-        self.silent = 0
+        self.ended = 0
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        said = bytearray()
-        self.said.append(said)
+        sent = bytearray()
+        self.sent.append(sent)
         from_server, to_server = await asyncio.open_connection("127.0.0.1", self._server_port)
         back = asyncio.create_task(_copy(from_server, writer, bytearray()))
-        await _copy(reader, to_server, said)
-        self.silent += 1
+        await _copy(reader, to_server, sent)
+        self.ended += 1
         await back
 
     def types(self) -> list[set[int]]:
         """The types of the records that each client sent."""
-        return [set(_record_types(bytes(said))) for said in self.said]
+        return [set(_record_types(bytes(sent))) for sent in self.sent]
 
 
 async def _copy(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen: bytearray
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, copied: bytearray
 ) -> None:
     with suppress(OSError):
         while chunk := await reader.read(65536):
-            seen += chunk
+            copied += chunk
             writer.write(chunk)
             await writer.drain()
     writer.close()
@@ -248,7 +248,7 @@ async def tapped(port: int) -> AsyncIterator[Tap]:
     tap.port = server.sockets[0].getsockname()[1]
     async with server:
         yield tap
-        await until(lambda: tap.silent == len(tap.said), "all clients to leave")
+        await until(lambda: tap.ended == len(tap.sent), "all clients to leave")
 
 
 @pytest.mark.parametrize("trusted", [A, B])
@@ -271,9 +271,9 @@ async def test_rejected_server_does_not_get_the_client_certificate(
                 assert await where() == "a"
             else:
                 assert "vouches for" in await refusal(where)
-                await until(lambda: tap.silent, "the client to leave")
+                await until(lambda: tap.ended, "the client to leave")
     assert all((ENCRYPTED in types) is (trusted == A) for types in tap.types())
-    assert tap.said
+    assert tap.sent
 
 
 @pytest.mark.parametrize("trusted", [A, B])
@@ -293,12 +293,12 @@ async def test_nor_does_one_of_tls_1_2_where_certificates_are_not_encrypted(trus
         is_name_checked=False,
     )
     async with tapped(address.port) as tap:
-        there = IpAddress("127.0.0.1", tap.port)
-        made = await Connector().connect(there, TransportOptions(tls=tls))
-        if isinstance(made, ClientTransport):
-            made.close()
-            await made.wait_closed()
+        address_of_tap = IpAddress("127.0.0.1", tap.port)
+        result = await Connector().connect(address_of_tap, TransportOptions(tls=tls))
+        if isinstance(result, ClientTransport):
+            result.close()
+            await result.wait_closed()
     await server.close()
-    [said] = tap.said
-    assert (CLIENT_ID.encode() in said) is (trusted == A)
-    assert isinstance(made, Status) is (trusted == B)
+    [sent] = tap.sent
+    assert (CLIENT_ID.encode() in sent) is (trusted == A)
+    assert isinstance(result, Status) is (trusted == B)

@@ -60,7 +60,7 @@ def generation(current: NamedBackend, *others: NamedBackend, version: int) -> Sn
 
 @dataclass
 class Load:
-    """Callers that call again and again, and what became of their RPCs."""
+    """Callers that send RPCs without pause, and the results of these."""
 
     channel: Any
     # Between two RPCs of a caller.
@@ -83,7 +83,7 @@ class Load:
             await asyncio.sleep(self.pause_s)
 
     async def until_each_ended(self, count: int) -> None:
-        """Wait until so many more RPCs of each caller have ended."""
+        """Wait until this many more RPCs of each caller have ended."""
         before = self.ended.copy()
         await until(
             lambda: all(self.ended[each] >= before[each] + count for each in self.ended),
@@ -95,7 +95,7 @@ class Load:
 async def loaded(
     control_plane: ControlPlane, callers: int, pause_s: float = 0.0
 ) -> AsyncIterator[Load]:
-    """So many callers while inside; all of them have ended afterwards, and none has failed."""
+    """This many callers inside the block; afterwards all have ended, and none has failed."""
     bootstrap = control_plane.bootstrap()
     async with proxyless.aio.insecure_channel(TARGET, bootstrap=bootstrap) as channel:
         await channel.unary_unary(WHERE)(b"", timeout=DEADLINE_S)
@@ -157,13 +157,13 @@ async def test_no_rpc_waits_for_a_late_generation(
 
 
 def in_use(channel: Any) -> dict[str, int]:  # noqa: ANN401
-    """Who holds each cluster, by its name; a selector counts as one."""
+    """The number of holders of each cluster, by its name; a selector counts as one."""
     refs = channel._core._resolver._refs  # noqa: SLF001 - the marks themselves
     return {key.removeprefix("cluster:"): refs.count(key) for key in refs.keys}
 
 
 @pytest.mark.spec("A31-44", "A31-32", "A74-20")
-async def test_a_thousand_flips_under_fifty_callers() -> None:
+async def test_no_rpc_is_torn_when_routes_flip_a_thousand_times() -> None:
     async with backends("a", "b") as started:
         start = generation(*started, version=0)
         async with ControlPlane(start, options=UNPACED) as control_plane:

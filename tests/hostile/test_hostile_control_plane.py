@@ -1,9 +1,9 @@
 """Hostile control planes: no resource and no server makes a turn of the loop long.
 
 Each attack goes through a real client and the real resource types; only the transport is a fake.
-The watchdog measures the CPU time of each callback. Before, each of these responses was handled in
-one turn; the figures in the comments are of that turn, on a machine where the limit is kept with a
-margin of five. grpcio's client works in a thread of its own, so its loop is free, but its RPCs wait
+The watchdog measures the CPU time of each callback. The figures in the comments are the times of
+these responses if each is handled in one turn, on a machine where the limit is kept with a margin
+of five. grpcio's client works in a thread of its own, so its loop is free, but its RPCs wait
 for as long: docs/limits.md has its figures.
 """
 

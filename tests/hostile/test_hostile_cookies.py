@@ -108,7 +108,7 @@ async def world() -> AsyncIterator[TwoBackendsWorld]:
 
 
 async def test_big_cookies_fail_no_rpc(world: TwoBackendsWorld) -> None:
-    """Before, every RPC after the first two failed with RESOURCE_EXHAUSTED, for good."""
+    """Without limits, every RPC after the first two would fail with RESOURCE_EXHAUSTED."""
     for backend in world.backends.values():
         backend.make_cookies = lambda: [
             f"{name}{world.rpcs}={'x' * BIG}" for name in ("one", "two")
@@ -145,7 +145,7 @@ ATTRIBUTES: Final = ["", "; Path=/", f"; Path={METHOD}", "; Max-Age=0", "; HttpO
 
 @pytest.mark.parametrize("attributes", ATTRIBUTES)
 async def test_backend_does_not_move_a_session(world: TwoBackendsWorld, attributes: str) -> None:
-    """Before, the session continued at the cluster that the backend named."""
+    """If the cookie were sent, the session would continue at the cluster that it names."""
     for name, backend in world.backends.items():
         backend.make_cookies = lambda name=name: [steal(world, name) + attributes]  # type: ignore[misc]
     async with world.channel.session() as session:

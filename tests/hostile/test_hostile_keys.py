@@ -72,7 +72,7 @@ def written() -> WrittenFiles:
 def test_no_file_is_written_when_a_key_is_loaded(
     tmp_path: Path, written: WrittenFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before, the key was in a temporary file, and without a writable directory in none."""
+    """A temporary file would hold the key, and needs a writable directory."""
     chain, key = CertificateAuthority().issue(["client"], client=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
@@ -86,7 +86,7 @@ def test_no_file_is_written_when_a_key_is_loaded(
 
 
 def test_old_key_is_not_held_after_a_rotation(tmp_path: Path) -> None:
-    """Before, up to 64 contexts with old keys were held for the life of the process."""
+    """The cache of contexts could hold old keys for the life of the process."""
     clock, authority = VirtualClock(), CertificateAuthority()
     files = ProviderFiles(tmp_path / "mesh")
     files.write_roots(authority)

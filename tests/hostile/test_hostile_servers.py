@@ -142,7 +142,7 @@ async def test_bombs_that_are_not_read_take_neither_time_nor_memory(kind: str) -
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        # 805 MB were held before messages were kept packed.
+        # Unpacked, the messages would take 805 MB.
         assert peak - before < 8 * MB
         assert not any(call.done() for call in calls)
         for call in calls:

@@ -367,7 +367,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 
 
 def test_nack_is_one_short_line_of_the_log(served: Served) -> None:
-    """Before, one NACK wrote 3 MB, with a forged line and escape codes."""
+    """Unbounded, one NACK would write 3 MB, with a forged line and escape codes."""
     served.push()
     served.request(type_url=CLUSTER, node={"id": f"node {HOSTILE}"})
     served.nack(HOSTILE * 5_000)
@@ -378,7 +378,7 @@ def test_nack_is_one_short_line_of_the_log(served: Served) -> None:
 
 
 def test_kept_nacks_are_small(served: Served) -> None:
-    """Before, 1,000 texts of 4 MB were kept."""
+    """Unbounded, 1,000 texts of 4 MB would be kept."""
     served.push()
     served.request(type_url=CLUSTER, node={"id": "n" * 100_000})
     for _ in range(50):

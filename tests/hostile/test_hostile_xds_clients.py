@@ -31,7 +31,7 @@ def control_plane() -> ControlPlane:
 
 
 async def test_kept_load_reports_are_bounded(control_plane: ControlPlane) -> None:
-    """Before, 1,000 reports of 4 MB were kept."""
+    """Unbounded, 1,000 reports of 4 MB would be kept."""
     async with control_plane, grpc.aio.insecure_channel(control_plane.address) as channel:
         stream = channel.stream_stream(LRS)()
         for number in range(20):
@@ -72,7 +72,7 @@ async def test_number_of_streams_is_bounded(
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await channel.stream_stream(ADS)().read()
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        # The others live on, and one that ends makes room.
+        # The others stay open, and one that ends makes room.
         streams[0].cancel()
         await control_plane.wait_for_streams(2)
         again = channel.stream_stream(ADS)()

@@ -494,7 +494,7 @@ def test_unread_messages_are_dropped_with_their_streams() -> None:
     assert server.core.held_bytes == 0
 
 
-def test_messages_before_the_loss_of_the_connection_are_not_counted_any_more() -> None:
+def test_held_messages_are_not_counted_after_the_connection_is_lost() -> None:
     server, calls = lagging_calls(2)
     for call in calls:
         server.send(data(call.stream.id, prefixed(b"ab") * 2000))

@@ -277,7 +277,7 @@ class Backend(ABC):
 
     @abstractmethod
     def open_gate(self) -> None:
-        """Let every `Wait` go on."""
+        """Let every `Wait` continue."""
 
     @abstractmethod
     async def stop(self, grace_s: float | None = None) -> None:

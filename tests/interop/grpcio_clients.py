@@ -28,7 +28,7 @@ KINDS: Final = (UNARY_UNARY, STREAM_UNARY, UNARY_STREAM, STREAM_STREAM)
 
 @dataclass(frozen=True)
 class Outcome:
-    """All that a client learns."""
+    """All results of a call."""
 
     messages: list[bytes]
     code: grpc.StatusCode

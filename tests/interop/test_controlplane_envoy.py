@@ -131,7 +131,7 @@ async def test_an_aggregate_fails_over(
         grpc.aio.insecure_channel(await envoy.find_listener("in")) as channel,
     ):
         assert await call_unary(channel) == "a"
-        # Envoy goes on to the next cluster when this one has no endpoints.
+        # Envoy continues with the next cluster when this one has no endpoints.
         control_plane.set_snapshot(snapshot.with_(endpoints("a", [])))
         await control_plane.wait_for_ack(ENDPOINTS)
         async with asyncio.timeout(PATIENCE_S):

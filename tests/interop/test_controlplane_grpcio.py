@@ -200,7 +200,7 @@ async def test_withheld_type_is_sent_when_it_is_released(three: list[NamedBacken
         await client.call_until("b")
 
 
-async def test_a_broken_stream_comes_back(three: list[NamedBackend]) -> None:
+async def test_client_opens_a_new_stream_when_one_is_broken(three: list[NamedBackend]) -> None:
     async with (
         ControlPlane(simple_mesh("api", {"a": [three[0].address]})) as control_plane,
         grpcio_client(control_plane.bootstrap(), TARGET) as client,

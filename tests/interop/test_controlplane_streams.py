@@ -124,7 +124,7 @@ async def test_a_delay_holds_each_response_back(control_plane: ControlPlane) -> 
         assert loop.time() - started >= 0.099
 
 
-async def test_what_happens_can_be_traced() -> None:
+async def test_streams_are_traced() -> None:
     trace = Trace()
     async with ControlPlane(MESH, options=ServiceOptions(trace=trace)) as control_plane:
         with hits(trace, "controlplane.stream_opened"), hits(trace, "controlplane.stream_closed"):
@@ -212,7 +212,9 @@ async def test_a_unix_socket_will_do(tmp_path: Path) -> None:
         assert control_plane.bootstrap()["xds_servers"][0]["server_uri"] == control_plane.address
 
 
-async def test_tls_will_do(authority: CertificateAuthority) -> None:
+async def test_server_with_tls_credentials_serves_resources(
+    authority: CertificateAuthority,
+) -> None:
     certificate, key = authority.issue(["127.0.0.1"])
     options = ServiceOptions(credentials=grpc.ssl_server_credentials([(key, certificate)]))
     async with ControlPlane(MESH, options=options) as control_plane:

@@ -246,6 +246,6 @@ async def test_status_reports_why_there_is_no_answer() -> None:
     assert "UNAVAILABLE" in err
 
 
-async def test_status_of_a_process_without_clients() -> None:
+async def test_status_is_a_note_when_the_process_has_no_xds_client() -> None:
     async with admin_port() as address:
         assert await status(address) == (0, "no xDS client is running there\n", "")

@@ -58,11 +58,11 @@ async def test_each_kind_of_call_ends_well(both: Both, kind: str) -> None:
         await stage.until_event(f"{METHODS[kind]} finished")
         return outcome, await describe(call), stage.events
 
-    (state, _), told, _ = await both(scenario)
+    (state, _), described, _ = await both(scenario)
     assert state == "returned"
-    assert told["code"] is grpc.StatusCode.OK
-    assert told["initial"] == [("x-blob-bin", b"\0\xff"), ("x-color", "red")]
-    assert told["trailing"] == [("t-blob-bin", b"\1"), ("t-cost", "5")]
+    assert described["code"] is grpc.StatusCode.OK
+    assert described["initial"] == [("x-blob-bin", b"\0\xff"), ("x-color", "red")]
+    assert described["trailing"] == [("t-blob-bin", b"\1"), ("t-cost", "5")]
 
 
 async def test_a_reply_is_the_generated_message(both: Both) -> None:
@@ -95,7 +95,7 @@ async def test_streams_without_messages_end_with_no_response(both: Both) -> None
     assert (await both(scenario))[:2] == ([], [])
 
 
-async def test_an_iterator_goes_on_where_another_loop_stopped(both: Both) -> None:
+async def test_iterator_continues_where_another_loop_stopped(both: Both) -> None:
     async def scenario(stage: Stage) -> object:
         call = stage.guide.ListPlaces(stage.way(4))
         names = []
@@ -260,19 +260,23 @@ async def test_positional_arguments_of_streamed_requests(both: Both) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_server_aborts(both: Both, kind: str) -> None:
+async def test_call_ends_with_the_status_of_the_server_when_it_aborts(
+    both: Both, kind: str
+) -> None:
     async def scenario(stage: Stage) -> object:
         call = start(stage, kind, metadata=(*ABORT, *PAIRS))
         return await finish(kind, call), await describe(call)
 
-    (name, code, details, *_), told = await both(scenario)
+    (name, code, details, *_), described = await both(scenario)
     assert (name, code) == ("AioRpcError", grpc.StatusCode.FAILED_PRECONDITION)
     assert details == "not today: 100 %, né"
-    assert ("reason", "it is Sunday") in told["trailing"]
+    assert ("reason", "it is Sunday") in described["trailing"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_server_aborts_without_initial_metadata(both: Both, kind: str) -> None:
+async def test_initial_metadata_is_empty_when_the_server_aborts_without_any(
+    both: Both, kind: str
+) -> None:
     async def scenario(stage: Stage) -> object:
         call = start(stage, kind, metadata=ABORT)
         return await finish(kind, call), await describe(call)
@@ -286,13 +290,13 @@ async def test_a_call_that_the_server_cancels_is_an_error(both: Both, kind: str)
         call = start(stage, kind, metadata=CANCEL)
         return await finish(kind, call), await describe(call)
 
-    (name, code, *_), told = await both(scenario)
+    (name, code, *_), described = await both(scenario)
     assert (name, code) == ("AioRpcError", grpc.StatusCode.CANCELLED)
-    assert told["cancelled"] is True
+    assert described["cancelled"] is True
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_handler_raises(both: Both, kind: str) -> None:
+async def test_call_ends_with_unknown_when_the_handler_raises(both: Both, kind: str) -> None:
     async def scenario(stage: Stage) -> object:
         call = start(stage, kind, metadata=(*RAISE, *PAIRS))
         return await finish(kind, call), await describe(call)
@@ -450,7 +454,9 @@ async def test_a_call_waits_for_its_connection(both: Both, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_no_connection_comes(both: Both, kind: str) -> None:
+async def test_waiting_for_a_connection_raises_when_there_is_no_server(
+    both: Both, kind: str
+) -> None:
     async def scenario(stage: Stage) -> object:
         await stage.server.stop()
         call = start(stage, kind)
@@ -497,7 +503,7 @@ async def test_call_succeeds_when_a_done_callback_raises(both: Both) -> None:
 
 
 @pytest.mark.rerun("sleeps for milliseconds until grpcio's server or client has acted")
-async def test_a_call_waits_for_a_server_that_comes_later(both: Both, tmp_path: Path) -> None:
+async def test_call_waits_for_a_server_that_is_started_later(both: Both, tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> object:
         address = f"unix:{tmp_path}/{stage.aio.__name__}"
         options = [
@@ -604,7 +610,7 @@ async def test_metadata_is_taken_in_any_shape(both: Both, shape: Untyped) -> Non
     ],
 )
 @pytest.mark.parametrize("kind", KINDS)
-async def test_metadata_of_the_wrong_type(both: Both, kind: str, pairs: Untyped) -> None:
+async def test_metadata_of_the_wrong_type_raises(both: Both, kind: str, pairs: Untyped) -> None:
     async def scenario(stage: Stage) -> object:
         async def call() -> object:
             return await finish(kind, start(stage, kind, metadata=pairs))

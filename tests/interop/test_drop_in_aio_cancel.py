@@ -45,10 +45,10 @@ async def test_a_call_is_cancelled_before_it_starts(both: Both, kind: str) -> No
         call = start(stage, kind)
         return call.cancel(), await finish(kind, call), await describe(call), call.cancel()
 
-    cancelled, outcome, told, again = await both(scenario)
+    cancelled, outcome, described, again = await both(scenario)
     assert (cancelled, outcome, again) == (True, ("CancelledError",), False)
-    assert told["code"] is grpc.StatusCode.CANCELLED
-    assert told["details"] == "Locally cancelled by application!"
+    assert described["code"] is grpc.StatusCode.CANCELLED
+    assert described["details"] == "Locally cancelled by application!"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -142,10 +142,10 @@ async def test_a_stream_that_is_answered_but_not_read_may_be_cancelled(
         await until(lambda: called, "the callback")
         return cancelled, outcomes, await describe(call), call.cancel()
 
-    cancelled, outcomes, told, again = await both(scenario)
+    cancelled, outcomes, described, again = await both(scenario)
     assert (cancelled, again) == ((True, True, True), False)
     assert outcomes == [("CancelledError",)] * 2
-    assert told["details"] == "Locally cancelled by application!"
+    assert described["details"] == "Locally cancelled by application!"
 
 
 @pytest.mark.rerun("has a deadline of milliseconds, before which the RPC must reach the server")
@@ -176,9 +176,9 @@ async def test_unread_stream_ends_when_the_channel_is_closed(both: Both, reads: 
         await until(lambda: called, "the callback")
         return await waiting, await describe(call), call.cancel()
 
-    code, told, again = await both(scenario)
+    code, described, again = await both(scenario)
     assert code is grpc.StatusCode.CANCELLED
-    assert (told["details"], again) == ("Locally cancelled by application!", False)
+    assert (described["details"], again) == ("Locally cancelled by application!", False)
 
 
 async def test_proxyless_returns_unread_responses_after_the_channel_was_closed(
@@ -269,13 +269,11 @@ async def test_a_stream_that_is_answered_but_not_read_is_connected(both: Both) -
 
 async def test_request_iterator_stops_when_the_server_has_ended_the_stream(protos: Protos) -> None:
     async def scenario(stage: Stage) -> object:
-        asked: list[int] = []
         is_closed = asyncio.Event()
 
         async def notes() -> AsyncIterator[Untyped]:
             try:
                 while True:
-                    asked.append(1)
                     yield stage.note("a")
                     await asyncio.sleep(0)
             finally:
@@ -338,9 +336,9 @@ async def test_cancelling_the_awaiting_task_cancels_the_call(both: Both, kind: s
         await stage.until_event(f"{name} cancelled")
         return outcome, await describe(call)
 
-    outcome, told = await both(scenario)
+    outcome, described = await both(scenario)
     assert outcome == ("CancelledError",)
-    assert told["cancelled"] is True
+    assert described["cancelled"] is True
 
 
 @pytest.mark.rerun("sleeps for milliseconds until grpcio's server or client has acted")
@@ -439,10 +437,10 @@ async def test_the_deadline_passes(both: Both, kind: str) -> None:
             await stage.until_event(f"{METHODS[kind]} cancelled")
         return outcome, await describe(call)
 
-    (name, code, details, *_), told = await both(scenario)
+    (name, code, details, *_), described = await both(scenario)
     assert (name, code) == ("AioRpcError", grpc.StatusCode.DEADLINE_EXCEEDED)
     assert details == "Deadline Exceeded"
-    assert told["cancelled"] is False
+    assert described["cancelled"] is False
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -462,7 +460,7 @@ async def test_server_gets_the_deadline(both: Both) -> None:
     assert await both(scenario) == (True, False)
 
 
-async def test_the_time_that_remains(both: Both) -> None:
+async def test_time_remaining_is_none_without_a_timeout(both: Both) -> None:
     async def scenario(stage: Stage) -> object:
         limited = stage.greeter.SayHello(stage.hello(), timeout=30)
         unlimited = stage.greeter.SayHello(stage.hello())

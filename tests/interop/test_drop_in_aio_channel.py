@@ -159,9 +159,9 @@ async def test_closing_cancels_the_calls_under_way(both: Both) -> None:
             await stage.until_event(f"{METHODS[kind]} cancelled")
         return outcomes, [await describe(call) for call in calls.values()]
 
-    outcomes, told = await both(scenario)
+    outcomes, described = await both(scenario)
     assert outcomes == [("CancelledError",)] * 4
-    assert {each["code"] for each in told} == {grpc.StatusCode.CANCELLED}
+    assert {each["code"] for each in described} == {grpc.StatusCode.CANCELLED}
 
 
 @pytest.mark.rerun("sleeps for milliseconds until grpcio's server or client has acted")
@@ -316,20 +316,24 @@ async def test_messages_are_compressed(
 
 async def test_compression_is_on_the_wire() -> None:
     gzip, deflate = grpc.Compression.Gzip, grpc.Compression.Deflate
-    asked = [(None, None), (None, gzip), (gzip, deflate), (gzip, None)]
-    ours = await encodings_of(proxyless.aio, asked)
-    assert ours == await encodings_of(grpc.aio, asked) == ["identity", "gzip", "deflate", "gzip"]
+    compressions = [(None, None), (None, gzip), (gzip, deflate), (gzip, None)]
+    ours = await encodings_of(proxyless.aio, compressions)
+    assert (
+        ours
+        == await encodings_of(grpc.aio, compressions)
+        == ["identity", "gzip", "deflate", "gzip"]
+    )
 
 
-Asked = Sequence[tuple[grpc.Compression | None, grpc.Compression | None]]
+Compressions = Sequence[tuple[grpc.Compression | None, grpc.Compression | None]]
 
 
-async def encodings_of(aio: Untyped, asked: Asked) -> list[str]:
+async def encodings_of(aio: Untyped, compressions: Compressions) -> list[str]:
     """The encoding of requests with these options of channel and call."""
     seen: list[ServerCall] = []
     server = Server({"/a.B/C": note_in(seen)})
     address = await server.listen(IpAddress("127.0.0.1", 0))
-    for channel_has, call_has in asked:
+    for channel_has, call_has in compressions:
         channel = aio.insecure_channel(str(address), compression=channel_has)
         async with channel:
             await channel.unary_unary("/a.B/C")(bytes(5000), compression=call_has)
@@ -348,7 +352,7 @@ def note_in(seen: list[ServerCall]) -> Callable[[ServerCall], Awaitable[None]]:
 LIMITS = [("grpc.max_receive_message_length", 100), ("grpc.max_send_message_length", 200)]
 
 
-async def test_messages_above_the_channels_limits(both: Both) -> None:
+async def test_messages_above_the_limits_of_the_channel_are_resource_exhausted(both: Both) -> None:
     async def scenario(stage: Stage) -> object:
         channel = stage.open(options=LIMITS)
         greeter, guide = stage.greeter_on(channel), stage.guide_on(channel)
@@ -364,7 +368,7 @@ async def test_messages_above_the_channels_limits(both: Both) -> None:
     assert {code for _, code, *_ in bad} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
 
 
-async def test_messages_without_limits(both: Both) -> None:
+async def test_messages_of_any_size_pass_without_limits(both: Both) -> None:
     size = 9 * 1024 * 1024
     options = [(name, -1) for name, _ in LIMITS]
 
@@ -449,8 +453,8 @@ async def test_retries_follow_the_service_config(both: Both) -> None:
 
 async def test_proxyless_does_not_compress_a_call_with_no_compression() -> None:
     """grpcio treats NoCompression as unset."""
-    asked = [(grpc.Compression.Gzip, grpc.Compression.NoCompression)]
-    assert await encodings_of(proxyless.aio, asked) == ["identity"]
+    compressions = [(grpc.Compression.Gzip, grpc.Compression.NoCompression)]
+    assert await encodings_of(proxyless.aio, compressions) == ["identity"]
 
 
 async def test_proxyless_raises_when_waiting_on_a_closed_channel(protos: Protos) -> None:

@@ -40,10 +40,10 @@ class Plugin(grpc.AuthMetadataPlugin):  # type: ignore[misc]
 
     def __init__(self, answer: Callable[[Untyped], None]) -> None:
         self._answer = answer
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
 
     def __call__(self, context: Untyped, callback: Untyped) -> None:
-        self.asked.append((context.service_url, context.method_name))
+        self.requests.append((context.service_url, context.method_name))
         self._answer(callback)
 
 
@@ -131,7 +131,7 @@ async def test_a_client_shows_its_certificate(both: Both, authority: Certificate
     assert bad == ("AioRpcError", grpc.StatusCode.UNAVAILABLE)
 
 
-async def test_credentials_without_encryption(both: Both) -> None:
+async def test_insecure_credentials_are_accepted(both: Both) -> None:
     async def scenario(stage: Stage) -> object:
         channel = stage.open_secure(grpc.experimental.insecure_channel_credentials())
         return await outcome_of(stage.greeter_on(channel).SayHello(stage.hello()))
@@ -139,15 +139,15 @@ async def test_credentials_without_encryption(both: Both) -> None:
     assert (await both(scenario))[0] == "returned"
 
 
-async def test_credentials_for_this_machine(both: Both) -> None:
+async def test_local_credentials_send_call_credentials(both: Both) -> None:
     async def scenario(stage: Stage) -> object:
         channel = stage.open_secure(grpc.local_channel_credentials())
         call = stage.greeter_on(channel).SayHello(stage.hello(), credentials=call_credentials())
         return await outcome_of(call), await describe(call)
 
-    outcome, told = await both(scenario, credentials=grpc.local_server_credentials())
+    outcome, described = await both(scenario, credentials=grpc.local_server_credentials())
     assert outcome[0] == "returned"
-    assert len(told["initial"]) == 2
+    assert len(described["initial"]) == 2
 
 
 # Call credentials
@@ -170,11 +170,11 @@ async def test_plugin_adds_metadata(
         ]
         for call in calls:
             await call
-        return [(await describe(call))["initial"] for call in calls], sorted(plugin.asked)
+        return [(await describe(call))["initial"] for call in calls], sorted(plugin.requests)
 
-    initial, asked = await both(scenario, credentials=server_credentials)
+    initial, requests = await both(scenario, credentials=server_credentials)
     assert [len(each) for each in initial] == [2, 3, 4]
-    assert asked[0] == ("https://api.test/proxyless.test.helloworld.Greeter", "SayHello")
+    assert requests[0] == ("https://api.test/proxyless.test.helloworld.Greeter", "SayHello")
 
 
 async def test_the_service_url_has_the_port(
@@ -186,7 +186,7 @@ async def test_the_service_url_has_the_port(
         channel = stage.open_secure(roots, target=target)
         credentials = grpc.metadata_call_credentials(plugin)
         await stage.greeter_on(channel).SayHello(stage.hello(), credentials=credentials)
-        [(url, method)] = plugin.asked
+        [(url, method)] = plugin.requests
         return url.replace(target, "TARGET"), method
 
     url, _ = await both(scenario, credentials=server_credentials)
@@ -265,7 +265,7 @@ async def test_plugin_adds_no_metadata(
 
 
 @pytest.mark.rerun("has a deadline of milliseconds, before which the RPC must reach the server")
-async def test_a_plugin_never_answers(
+async def test_call_ends_at_its_deadline_when_a_plugin_never_answers(
     both: Both, server_credentials: Untyped, roots: Untyped
 ) -> None:
     async def scenario(stage: Stage) -> object:
@@ -315,14 +315,14 @@ async def test_proxyless_accepts_its_own_credentials(
 ) -> None:
     async def find_token(service_url: str, path: str) -> tuple[tuple[str, str], ...]:
         await asyncio.sleep(0)
-        return (("x-asked", f"{service_url} {path}"),)
+        return (("x-requests", f"{service_url} {path}"),)
 
     async def scenario(stage: Stage) -> object:
         own = ssl_channel_credentials(authority.certificate_pem)
         greeter = stage.greeter_on(stage.open_secure(own, options=NAME))
         call = greeter.SayHello(stage.hello(), credentials=find_token)
         await call
-        return (await call.initial_metadata())["x-asked"]
+        return (await call.initial_metadata())["x-requests"]
 
     assert await on_proxyless(protos, scenario, credentials=server_credentials) == (
         "https://api.test/proxyless.test.helloworld.Greeter"

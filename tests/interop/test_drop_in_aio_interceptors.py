@@ -75,9 +75,9 @@ async def test_an_interceptor_changes_metadata_and_timeout(both: Both, kind: str
                 return seen
             timeout_s *= 2  # It passed before the response.
 
-    _, told = await both(scenario)
-    assert told["code"] is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert told["initial"] == [("x-added", "yes"), ("x-own", "1")]
+    _, described = await both(scenario)
+    assert described["code"] is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert described["initial"] == [("x-added", "yes"), ("x-own", "1")]
 
 
 # Not with streamed requests: grpcio does not always know how a call ended that the server refused
@@ -155,7 +155,7 @@ async def test_interceptors_are_called_in_their_order(both: Both, kind: str) -> 
 # Responses of interceptors
 
 
-async def test_an_interceptor_answers_itself(both: Both) -> None:
+async def test_call_has_the_response_of_an_interceptor_that_does_not_proceed(both: Both) -> None:
     async def act(_proceed: Untyped, _details: Untyped, _request: Untyped) -> Untyped:
         return "an answer"
 
@@ -212,7 +212,7 @@ async def test_an_interceptor_retries(both: Both) -> None:
     assert (await both(scenario))[1] == 2
 
 
-async def test_an_interceptor_awaits_the_response(both: Both) -> None:
+async def test_interceptor_may_await_the_response(both: Both) -> None:
     async def act(proceed: Untyped, details: Untyped, request: Untyped) -> Untyped:
         call = await proceed(details, request)
         await call
@@ -229,15 +229,15 @@ async def test_an_interceptor_awaits_the_response(both: Both) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_an_interceptor_raises(both: Both, kind: str) -> None:
+async def test_call_raises_the_exception_of_an_interceptor(both: Both, kind: str) -> None:
     async def act(_proceed: Untyped, _details: Untyped, _request: Untyped) -> Untyped:
         raise ValueError("not with me")
 
     async def scenario(stage: Stage) -> object:
         call = start(stage, kind, stage.open(interceptors=interceptors(act)))
         outcome = await finish(kind, call)
-        told = [await outcome_of(each()) for each in (call.code, call.initial_metadata)]
-        return outcome, told, call.done(), call.cancelled(), call.cancel()
+        described = [await outcome_of(each()) for each in (call.code, call.initial_metadata)]
+        return outcome, described, call.done(), call.cancelled(), call.cancel()
 
     outcome, _, *states = await both(scenario)
     assert outcome == ("ValueError", "not with me")
@@ -245,7 +245,9 @@ async def test_an_interceptor_raises(both: Both, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_an_interceptor_raises_an_rpc_error(both: Both, kind: str) -> None:
+async def test_call_has_the_status_of_an_rpc_error_that_an_interceptor_raises(
+    both: Both, kind: str
+) -> None:
     async def act(_proceed: Untyped, _details: Untyped, _request: Untyped) -> Untyped:
         initial, trailing = grpc.aio.Metadata(("i", "1")), grpc.aio.Metadata(("t", "2"))
         raise grpc.aio.AioRpcError(grpc.StatusCode.DATA_LOSS, initial, trailing, "made up", "why")

@@ -307,8 +307,8 @@ async def test_user_agent_has_all_parts_of_the_application_in_their_order(both: 
 
     async def scenario(stage: Stage) -> object:
         channel = stage.open(options=options)
-        said = (await stage.greeter_on(channel).Describe(stage.hello())).user_agent
-        before, _, after = said.partition("grpc-python-")
+        user_agent = (await stage.greeter_on(channel).Describe(stage.hello())).user_agent
+        before, _, after = user_agent.partition("grpc-python-")
         return before, " ".join(after.split(" ")[-2:])
 
     assert await both(scenario) == ("p/1 p/2 ", "s/1 s/2")

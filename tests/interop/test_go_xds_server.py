@@ -156,7 +156,7 @@ async def test_rpcs_are_served_while_the_listener_exists(binary: Path) -> None:
 
 
 @pytest.mark.parametrize("has_identity", [True, False], ids=["identity", "no-identity"])
-async def test_mutual_tls_of_both_listeners(
+async def test_mutual_tls_is_required_by_both_listeners(
     binary: Path, tmp_path: Path, has_identity: bool
 ) -> None:
     authority = CertificateAuthority()

@@ -1,4 +1,4 @@
-"""grpcio's clients and our server: it is only for tests, so it had better be a real server."""
+"""grpcio's clients and our server, which is for tests, and has to be a real server for that."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -50,15 +50,15 @@ class OurServerWorld:
         self.requests.append(call.request.metadata)
         self.encodings.append(call.request.encoding)
         self.timeouts_s.append(call.request.timeout_s)
-        asked = dict(call.request.metadata)
+        steering = dict(call.request.metadata)
         call.trailers = tuple(p for p in call.request.metadata if p[0].startswith("t-"))
         head = tuple(p for p in call.request.metadata if p[0].startswith("x-"))
-        encoding = str(asked.get("encoding", IDENTITY))
-        if "no-head" not in asked:
+        encoding = str(steering.get("encoding", IDENTITY))
+        if "no-head" not in steering:
             call.send_head(head, encoding)
         async for message in call:
             await call.write(message)
-        return Status(StatusCode(int(asked.get("code", "0"))), str(asked.get("details", "")))
+        return Status(StatusCode(int(steering.get("code", "0"))), str(steering.get("details", "")))
 
     async def collect(self, call: ServerCall) -> None:
         sizes = [len(message) async for message in call]
@@ -248,7 +248,7 @@ async def test_a_status_arrives_with_details_and_metadata(
     assert outcome.messages == []
     assert outcome.code is grpc.StatusCode.FAILED_PRECONDITION
     assert outcome.details == DETAILS
-    # On asyncio, grpcio forgets the head of a stream whose status comes right behind it.
+    # On asyncio, grpcio drops the head of a stream whose status follows it directly.
     if isinstance(client, SyncClient):
         assert picked(outcome.initial, "") == ([] if head else [("x-head", "1")])
     assert picked(outcome.trailing, "") == [("t-why-bin", b"\0\xff")]

@@ -291,7 +291,7 @@ async def test_server_may_end_a_call_before_the_client_is_done(
     transport = await connect(client, await serve())
     call = StreamingCall(transport, encode("Refuse"))
     await expect_status(call, StatusCode.PERMISSION_DENIED, "not for you")
-    await call.write(b"too late")  # Void.
+    await call.write(b"too late")  # No-op.
 
 
 async def test_thousands_of_refused_streams_are_no_flood(
@@ -529,7 +529,7 @@ async def test_a_storm_of_cancelled_calls_leaves_the_connection_usable(
 ) -> None:
     transport = await connect(client, await serve())
     for wave in range(15):
-        # Not all at once: with a thousand calls unlooked at, grpcio begins to turn some away.
+        # Not all at once: grpcio refuses some of a thousand calls that it has not handled yet.
         for number in range(100):
             UnaryCall(transport, encode("Echo"), b"%d" % number).cancel()
         message = b"after wave %d" % wave
@@ -595,7 +595,7 @@ async def test_a_server_that_is_killed_ends_calls_with_unavailable(client: Trans
         assert await expect_reply(UnaryCall(transport, encode("Echo"), b"alive")) == b"alive"
         hanging = UnaryCall(transport, encode("Hang"), b"")
         streaming = StreamingCall(transport, encode("PingPong"))
-        # Behind the others on the wire: they have left when this one is answered.
+        # After the others on the wire: they have left when this one is answered.
         assert await expect_reply(UnaryCall(transport, encode("Echo"), b"behind")) == b"behind"
         process.kill()
         for call in (hanging, streaming):

@@ -42,17 +42,17 @@ class Servicer(health.aio.HealthServicer):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         self.metadata: dict[str, str] = {}
         self.watches = 0
         # Whether the first stream ends without an answer, and the next ones get none.
         self.is_broken = False
 
     async def Watch(self, request: Untyped, context: Untyped) -> None:  # noqa: N802
-        self.asked.append(request.service)
+        self.requested.append(request.service)
         self.metadata = dict(context.invocation_metadata())
         if self.is_broken:
-            if len(self.asked) == 1:
+            if len(self.requested) == 1:
                 await context.abort(grpc.StatusCode.INTERNAL, "out of order")
             await asyncio.Event().wait()
         self.watches += 1
@@ -181,7 +181,7 @@ async def test_traffic_leaves_and_returns_on_the_same_connection(stage: Stage) -
     await expect_names(channel, "b")
     await a.say(SERVING)
     await expect_names(channel, "ab")
-    assert [(len(each.peers), each.health.asked) for each in (a, b)] == [(1, [SERVICE])] * 2
+    assert [(len(each.peers), each.health.requested) for each in (a, b)] == [(1, [SERVICE])] * 2
 
 
 async def test_rpcs_fail_or_wait_when_no_backend_is_serving(stage: Stage) -> None:
@@ -200,7 +200,7 @@ async def test_a_server_without_a_health_service_is_healthy(stage: Stage) -> Non
     a, b = await stage.serve("ab", knows_health=False)
     channel = stage.open()
     await expect_names(channel, "ab")
-    assert (a.health.asked, b.health.asked) == ([], [])
+    assert (a.health.requested, b.health.requested) == ([], [])
 
 
 async def test_the_empty_name_is_the_whole_server(stage: Stage) -> None:
@@ -239,7 +239,7 @@ async def test_no_health_stream_is_opened_when_health_checking_is_disabled(
     await a.say(NOT_SERVING)
     channel = stage.open(config, options)
     await expect_names(channel, "a")
-    assert a.health.asked == []
+    assert a.health.requested == []
 
 
 async def test_closed_channel_has_no_health_streams(stage: Stage) -> None:
@@ -285,8 +285,8 @@ async def test_grpcio_reports_only_that_a_backend_is_unhealthy(stage: Stage) -> 
 async def test_proxyless_reports_the_answer_of_the_backend(stage: Stage) -> None:
     [a] = await stage.serve("a")
     text = await expect_failure(stage.open())
-    said = f"health check: service {SERVICE!r} is SERVICE_UNKNOWN"
-    assert text.endswith(f"127.0.0.1:{a.port}: {said}")
+    reason = f"health check: service {SERVICE!r} is SERVICE_UNKNOWN"
+    assert text.endswith(f"127.0.0.1:{a.port}: {reason}")
 
 
 @THEIRS
@@ -295,7 +295,7 @@ async def test_rpcs_of_grpcio_wait_during_a_retry_of_the_health_stream(stage: St
     a.health.is_broken = True
     channel = stage.open()
     await expect_failure(channel)
-    await until(lambda: len(a.health.asked) > 1, "the next stream")
+    await until(lambda: len(a.health.requested) > 1, "the next stream")
     connecting = grpc.ChannelConnectivity.CONNECTING
     await until(lambda: channel.get_state() is connecting, "the channel to have hope")
 
@@ -306,7 +306,7 @@ async def test_rpcs_of_proxyless_fail_during_a_retry_of_the_health_stream(stage:
     a.health.is_broken = True
     channel = stage.open()
     await expect_failure(channel)
-    await until(lambda: len(a.health.asked) > 1, "the next stream")
+    await until(lambda: len(a.health.requested) > 1, "the next stream")
     assert "ended with INTERNAL: out of order" in await expect_failure(channel)
     assert channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
 

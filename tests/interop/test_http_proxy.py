@@ -49,7 +49,7 @@ class Case:
     options: list[tuple[str, Any]] = field(default_factory=list)
     roots: str = ""
     expected: list[str] = field(default_factory=lambda: OK)
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    proxy_requests: list[tuple[str, str]] = field(default_factory=list)
 
 
 @dataclass
@@ -77,7 +77,7 @@ class HttpProxyWorld:
         outcomes: list[list[str]] = json.loads(output)
         return outcomes
 
-    def asked(self) -> set[tuple[str, str]]:
+    def proxy_requests(self) -> set[tuple[str, str]]:
         """The requests to the proxies since the last call, with their clients."""
         found = {
             (target, headers.get("proxy-authorization", ""))
@@ -128,16 +128,18 @@ def cases_of(world: HttpProxyWorld) -> list[Case]:
     roots = world.authority.certificate_pem.decode()
     return [
         # Names are the proxy's to look up, and 443 is the port unless the target has one.
-        Case(f"dns:///{name}", through, asked=[(name, "")]),
-        Case(name, through, asked=[(name, "")]),
-        Case(NAME, through, asked=[(f"{NAME}:443", "")]),
-        Case(f"ipv4:{plain}", through, asked=[(plain, "")]),
+        Case(f"dns:///{name}", through, proxy_requests=[(name, "")]),
+        Case(name, through, proxy_requests=[(name, "")]),
+        Case(NAME, through, proxy_requests=[(f"{NAME}:443", "")]),
+        Case(f"ipv4:{plain}", through, proxy_requests=[(plain, "")]),
         Case(f"unix:{world.unix.path}", through),
         # The first variable that is set counts, in lower case only.
         Case(
-            name, {"grpc_proxy": uri, "https_proxy": dead, "http_proxy": dead}, asked=[(name, "")]
+            name,
+            {"grpc_proxy": uri, "https_proxy": dead, "http_proxy": dead},
+            proxy_requests=[(name, "")],
         ),
-        Case(name, {"https_proxy": uri, "http_proxy": dead}, asked=[(name, "")]),
+        Case(name, {"https_proxy": uri, "http_proxy": dead}, proxy_requests=[(name, "")]),
         Case(plain, {"grpc_proxy": "", "http_proxy": dead}),
         Case(plain, {"HTTP_PROXY": dead}),
         Case(plain, {"http_proxy": "https://127.0.0.1:1"}),
@@ -146,28 +148,37 @@ def cases_of(world: HttpProxyWorld) -> list[Case]:
         Case(plain, {"http_proxy": dead, "no_proxy": "127.0.0.1"}),
         Case(plain, {"http_proxy": dead, "no_proxy": "10.0.0.0/8, 127.0.0.0/8"}),
         Case(plain, {"http_proxy": dead, "no_grpc_proxy": "127.0.0.1", "no_proxy": ""}),
-        Case(name, {**through, "no_proxy": "*,kend.test,backend.test:50051"}, asked=[(name, "")]),
-        Case(name, {**through, "no_proxy": NAME, "no_grpc_proxy": ""}, asked=[(name, "")]),
+        Case(
+            name,
+            {**through, "no_proxy": "*,kend.test,backend.test:50051"},
+            proxy_requests=[(name, "")],
+        ),
+        Case(name, {**through, "no_proxy": NAME, "no_grpc_proxy": ""}, proxy_requests=[(name, "")]),
         # This one is not looked up by the proxy, so not at all.
         Case(name, {**through, "no_proxy": ".TEST"}, expected=UNAVAILABLE),
         # Options.
         Case(plain, {"http_proxy": dead}, [("grpc.enable_http_proxy", 0)]),
-        Case(name, {"http_proxy": dead}, [("grpc.http_proxy", uri)], asked=[(name, "")]),
+        Case(name, {"http_proxy": dead}, [("grpc.http_proxy", uri)], proxy_requests=[(name, "")]),
         Case(plain, {"http_proxy": dead}, [("grpc.http_proxy", "")]),
-        # Who we are.
-        Case(name, with_user, asked=[(name, AUTHORIZATION)]),
-        Case(name, {"http_proxy": f"http://{closed}"}, expected=UNAVAILABLE, asked=[(name, "")]),
+        # Credentials of the proxy.
+        Case(name, with_user, proxy_requests=[(name, AUTHORIZATION)]),
+        Case(
+            name,
+            {"http_proxy": f"http://{closed}"},
+            expected=UNAVAILABLE,
+            proxy_requests=[(name, "")],
+        ),
         # Errors of the proxy, and unreachable proxies.
-        Case("127.0.0.1:1", through, expected=UNAVAILABLE, asked=[("127.0.0.1:1", "")]),
+        Case("127.0.0.1:1", through, expected=UNAVAILABLE, proxy_requests=[("127.0.0.1:1", "")]),
         Case(name, {"http_proxy": dead}, expected=UNAVAILABLE),
         # TLS is with the server: the name of the target counts, not that of the proxy.
-        Case(f"{NAME}:8443", through, roots=roots, asked=[(f"{NAME}:8443", "")]),
+        Case(f"{NAME}:8443", through, roots=roots, proxy_requests=[(f"{NAME}:8443", "")]),
         Case(
             "other.test:8443",
             through,
             roots=roots,
             expected=UNAVAILABLE,
-            asked=[("other.test:8443", "")],
+            proxy_requests=[("other.test:8443", "")],
         ),
     ]
 
@@ -182,7 +193,7 @@ async def test_proxies_are_found_and_used(world: HttpProxyWorld, library: str) -
         if outcome != case.expected
     ]
     assert differences == []
-    assert world.asked() == {pair for case in cases for pair in case.asked}
+    assert world.proxy_requests() == {pair for case in cases for pair in case.proxy_requests}
 
 
 async def test_grpcio_sends_the_name_of_an_xds_target_to_the_proxy(world: HttpProxyWorld) -> None:
@@ -193,13 +204,13 @@ async def test_grpcio_sends_the_name_of_an_xds_target_to_the_proxy(world: HttpPr
     assert world.open.targets[0] == "orders:443"
 
 
-@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize("is_enabled", [True, False])
 async def test_grpcio_uses_the_proxies_of_a_mesh_if_the_variable_is_set(
-    monkeypatch: pytest.MonkeyPatch, is_told: bool
+    monkeypatch: pytest.MonkeyPatch, is_enabled: bool
 ) -> None:
     """And refuses the cluster otherwise. Ours: tests/e2e/test_xds_http_connect.py."""
     monkeypatch.delenv(HTTP_CONNECT_GUARD, raising=False)
-    if is_told:
+    if is_enabled:
         monkeypatch.setenv(HTTP_CONNECT_GUARD, "true")
     nowhere = "192.0.2.5:443"
     async with (
@@ -218,7 +229,7 @@ async def test_grpcio_uses_the_proxies_of_a_mesh_if_the_variable_is_set(
             grpcio_client(plane.bootstrap(), "xds:///api") as client,
         ):
             [answer] = await client.call()
-            if is_told:
+            if is_enabled:
                 assert answer == "a"
                 assert proxy.targets == [nowhere]
             else:

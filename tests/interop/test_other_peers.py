@@ -1,4 +1,4 @@
-"""Our client and peers that are no gRPC servers, or no servers any more."""
+"""Our client and peers that are not gRPC servers, or that stop being servers."""
 
 import asyncio
 import socket
@@ -40,7 +40,7 @@ WATCHFUL = TransportOptions(
 
 
 def say(*pieces: bytes) -> Behave:
-    """Say this at once, and then listen."""
+    """Send this at once, and then read."""
 
     async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"".join(pieces))
@@ -99,7 +99,7 @@ async def test_a_server_with_tls_is_refused_by_a_client_without(
 ) -> None:
     async with raw_server(stay_silent, authority.server_context([AUTHORITY])) as address:
         reason = await client.refused(address)
-    # OpenSSL leaves without an alert, or with one, which is not HTTP/2.
+    # OpenSSL closes without an alert, or with one, which is not HTTP/2.
     assert reason.startswith(("connection lost: ", "peer broke HTTP/2: peer does not speak"))
 
 
@@ -123,7 +123,7 @@ async def test_a_tls_server_without_http2_is_refused(
     assert reason == "TLS: peer negotiated None by ALPN, wanted 'h2'"
 
 
-# Who does not answer
+# Peers that do not answer
 
 
 async def test_attempt_times_out_when_the_server_sends_nothing(client: TransportClient) -> None:
@@ -185,7 +185,7 @@ async def test_connection_is_refused_when_there_is_no_server(
     assert reason == "no such file or directory"
 
 
-# Who leaves
+# Peers that close the connection
 
 
 async def test_a_server_that_leaves_at_once_is_refused(client: TransportClient) -> None:
@@ -203,7 +203,7 @@ async def test_a_server_that_greets_and_leaves_in_one_breath_is_refused(
 
 
 def answer_half(rest: Behave) -> Behave:
-    """Greet, wait for the call, answer with the first half of a message, and then go on."""
+    """Send SETTINGS, wait for the call, answer with half a message, and then run `rest`."""
 
     async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(settings())

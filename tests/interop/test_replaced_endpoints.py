@@ -20,7 +20,7 @@ from tests.worlds.transports import PATIENCE_S
 
 TARGET = "xds:///api"
 PORT_OF_NOBODY = "127.0.0.1:1"
-# How long RPCs get to fail that are to wait. A slow machine makes the test no stricter.
+# Time in which RPCs that have to wait could fail. A slow machine makes the test no stricter.
 TIME_TO_FAIL_S = 0.3
 
 

@@ -129,7 +129,7 @@ async def test_conversations_wait_for_a_stream() -> None:
 
 
 class Load:
-    """Calls without pause, and what came of them."""
+    """Calls without pause, and their results."""
 
     def __init__(self, channel: Untyped) -> None:
         self._echo = channel.unary_unary(ECHO)
@@ -164,7 +164,7 @@ class Load:
 
 
 async def restart_each(servers: list[Backend], grace_s: float | None) -> None:
-    """One after the other, and each is back at work before the next."""
+    """Restart one after the other, each when the one before serves again."""
     for server in servers:
         await server.stop(grace_s)
         await server.start()

@@ -272,9 +272,9 @@ async def test_an_address_that_is_taken_is_1(mesh_dir: Path, tmp_path: Path) -> 
             stderr=asyncio.subprocess.PIPE,
         )
         async with asyncio.timeout(PATIENCE_S):
-            _, said = await second.communicate()
+            _, errors = await second.communicate()
     assert second.returncode == 1
     text = f"proxyless serve: control plane cannot listen at {command.address!r}: address in use"
     # grpcio would write a line of its own before it.
-    (line,) = said.decode().splitlines()
+    (line,) = errors.decode().splitlines()
     assert line.startswith(text)

@@ -465,9 +465,9 @@ def test_future_is_cancelled_at_once_and_the_server_is_notified(both: BothSync) 
         call = stage.greeter.SayHello.future(stage.hello(), metadata=HANG)
         stage.until_event("SayHello started")
         seen = call.cancel(), call.cancelled(), call.done(), call.code(), call.details()
-        asked = [outcome_of(ask) for ask in (call.result, call.exception, call.traceback)]
+        results = [outcome_of(ask) for ask in (call.result, call.exception, call.traceback)]
         stage.until_event("SayHello over")
-        return seen, asked, call.cancel()
+        return seen, results, call.cancel()
 
     assert both(scenario)[0][:3] == (True, True, True)
 
@@ -1215,7 +1215,7 @@ _EXITS = {
         threading.Thread(target=greet, args=(b'',), kwargs=hang, daemon=True).start()
         time.sleep(0.2)
     """,
-    "with daemons that go on calling": """
+    "with daemons that continue to call": """
         def call():
             while True:
                 greet(b'', timeout=5)

@@ -1,6 +1,6 @@
 """Resumption of TLS sessions with the option `grpc.ssl_session_cache`, ours beside grpcio's.
 
-A server of grpcio's says of each connection whether its session was resumed.
+A server of grpcio's reports for each connection whether its session was resumed.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ Options = tuple[tuple[str, Any], ...]
 
 def is_reused(_: bytes, context: grpc.ServicerContext) -> bytes:
     """Whether the server resumed the session of the RPC's connection."""
-    told: bytes = context.auth_context()["ssl_session_reused"][0]
-    return told
+    reused: bytes = context.auth_context()["ssl_session_reused"][0]
+    return reused
 
 
 METHODS: Final = grpc.method_handlers_generic_handler(

@@ -137,7 +137,7 @@ async def target() -> AsyncIterator[str]:
 
 
 async def count_accepted(stack: Untyped, target: str, size: int, *options: Untyped) -> int:
-    """How many of ten RPCs with so many bytes of trailing metadata succeed."""
+    """How many of ten RPCs with this many bytes of trailing metadata succeed."""
     codes = []
     async with stack.insecure_channel(target, options=options) as channel:
         for _ in range(10):

@@ -142,28 +142,28 @@ def insecure(port: int) -> ServerConfig:
 
 
 async def test_resources_come_and_survive_a_restart_of_the_control_plane() -> None:
-    listeners, heard = TextType("Listener", is_full_state=True), WatchRecorder()
+    listeners, watcher = TextType("Listener", is_full_state=True), WatchRecorder()
     async with serving() as control_plane, client_of(insecure(control_plane.port)) as client:
         control_plane.values["x"] = "v1"
-        client.watch(listeners, "x", heard)
-        await until(lambda: heard.received == ["v1"], "the first version")
+        client.watch(listeners, "x", watcher)
+        await until(lambda: watcher.received == ["v1"], "the first version")
         await until(lambda: len(control_plane.requests) == 2, "the ACK")
         assert control_plane.requests[0].node.id == "edge-7"
         assert control_plane.requests[1].response_nonce == "n"
         await control_plane.stop()
         control_plane.values["x"] = "v2"
         await control_plane.start()
-        await until(lambda: "v2" in heard.received, "the second version")
+        await until(lambda: "v2" in watcher.received, "the second version")
         # No watcher was notified of a loss meanwhile.
-        assert not any(isinstance(each, Status) for each in heard.received)
+        assert not any(isinstance(each, Status) for each in watcher.received)
 
 
 async def test_an_unreachable_control_plane_is_named_with_the_cause() -> None:
-    port, heard = free_port(), WatchRecorder()
+    port, watcher = free_port(), WatchRecorder()
     async with client_of(insecure(port)) as client:
-        client.watch(TextType(), "x", heard)
-        await until(lambda: heard.received, "the outage")
-        status = heard.received[0]
+        client.watch(TextType(), "x", watcher)
+        await until(lambda: watcher.received, "the outage")
+        status = watcher.received[0]
         assert status.code is StatusCode.UNAVAILABLE
         assert f'xds server "dns:///localhost:{port}"' in status.details
         assert "refused" in status.details
@@ -202,7 +202,7 @@ def server_credentials(authority: CertificateAuthority) -> Any:  # noqa: ANN401
 
 
 async def test_certificates_and_tokens_are_read_from_files(tmp_path: Path) -> None:
-    authority, heard = CertificateAuthority(), WatchRecorder()
+    authority, watcher = CertificateAuthority(), WatchRecorder()
     tls = write_files(tmp_path, authority)
     (tmp_path / "token").write_text("ey.one\n")
     tokens = (CallCreds("jwt_token_file", str(tmp_path / "token")),)
@@ -211,8 +211,8 @@ async def test_certificates_and_tokens_are_read_from_files(tmp_path: Path) -> No
         uri = f"dns:///localhost:{control_plane.port}"
         server = ServerConfig(uri, ChannelCreds("tls", tls), tokens)
         async with client_of(server) as client:
-            client.watch(TextType(), "x", heard)
-            await until(lambda: heard.received == ["v1"], "the resource")
+            client.watch(TextType(), "x", watcher)
+            await until(lambda: watcher.received == ["v1"], "the resource")
             assert control_plane.metadata[0]["authorization"] == "Bearer ey.one"
             # The next stream uses the renewed certificates.
             (tmp_path / "token").write_text("ey.two")
@@ -223,30 +223,30 @@ async def test_certificates_and_tokens_are_read_from_files(tmp_path: Path) -> No
 
 
 async def test_certificates_that_come_late_or_are_replaced_are_used(tmp_path: Path) -> None:
-    wrong, right, heard = CertificateAuthority(), CertificateAuthority(), WatchRecorder()
+    wrong, right, watcher = CertificateAuthority(), CertificateAuthority(), WatchRecorder()
     async with serving(server_credentials(right)) as control_plane:
         control_plane.values["x"] = "v1"
         tls = tls_config(tmp_path)
         server = ServerConfig(f"dns:///localhost:{control_plane.port}", ChannelCreds("tls", tls))
         async with client_of(server) as client:
-            client.watch(TextType(), "x", heard)
-            await until(lambda: heard.received, "the error")
-            assert "ca.pem' cannot be read: No such file" in heard.received[0].details
+            client.watch(TextType(), "x", watcher)
+            await until(lambda: watcher.received, "the error")
+            assert "ca.pem' cannot be read: No such file" in watcher.received[0].details
             write_files(tmp_path, wrong)
-            await until(lambda: "certificate refused" in str(heard.received[-1]), "the refusal")
+            await until(lambda: "certificate refused" in str(watcher.received[-1]), "the refusal")
             write_files(tmp_path, right)
-            await until(lambda: heard.received[-1] == "v1", "the resource")
+            await until(lambda: watcher.received[-1] == "v1", "the resource")
 
 
 async def test_a_token_is_never_shown_on_a_plaintext_channel(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("ey.one")
-    tokens, heard = (CallCreds("jwt_token_file", str(tmp_path / "token")),), WatchRecorder()
+    tokens, watcher = (CallCreds("jwt_token_file", str(tmp_path / "token")),), WatchRecorder()
     async with serving() as control_plane:
         uri = f"dns:///localhost:{control_plane.port}"
         async with client_of(ServerConfig(uri, ChannelCreds("insecure"), tokens)) as client:
-            client.watch(TextType(), "x", heard)
-            await until(lambda: heard.received, "the refusal")
-            assert "UNAUTHENTICATED" in heard.received[0].details
+            client.watch(TextType(), "x", watcher)
+            await until(lambda: watcher.received, "the refusal")
+            assert "UNAUTHENTICATED" in watcher.received[0].details
             assert control_plane.streams == 0
 
 
@@ -259,11 +259,11 @@ def has_requests(control_plane: ControlPlane, count: int) -> bool:
 
 
 async def test_watcher_is_not_notified_when_streams_break() -> None:
-    listeners, heard = TextType("Listener", is_full_state=True), WatchRecorder()
+    listeners, watcher = TextType("Listener", is_full_state=True), WatchRecorder()
     async with serving() as control_plane, client_of(insecure(control_plane.port)) as client:
         control_plane.values["x"] = "v1"
-        client.watch(listeners, "x", heard)
-        await until(lambda: heard.received == ["v1"], "the resource")
+        client.watch(listeners, "x", watcher)
+        await until(lambda: watcher.received == ["v1"], "the resource")
         await until(lambda: len(control_plane.requests) >= 2, "the ACK")
         for restarts in range(1, 4):
             streams, requests = control_plane.streams, len(control_plane.requests)
@@ -274,6 +274,6 @@ async def test_watcher_is_not_notified_when_streams_break() -> None:
             await until(
                 partial(has_requests, control_plane, requests + 2), f"the ACK on stream {restarts}"
             )
-        resources = [each for each in heard.received if not isinstance(each, tuple)]
+        resources = [each for each in watcher.received if not isinstance(each, tuple)]
         assert resources == ["v1"]
-        assert not heard.received[1:] or heard.received[-1] == ("ambient", OK)
+        assert not watcher.received[1:] or watcher.received[-1] == ("ambient", OK)

@@ -56,7 +56,7 @@ async def world() -> AsyncIterator[SubchannelWorld]:
 def scaled(
     world: SubchannelWorld, maximum: int, cap: int = 10
 ) -> tuple[SubchannelHandle, Watcher, ConnectionLimit]:
-    """A handle of a channel that allows so many connections."""
+    """A handle of a channel that allows this many connections."""
     handle, watcher = world.watched(options=EXACT)
     handle.connection_limit = ConnectionLimit(maximum)
     handle.connections_cap = cap
@@ -455,7 +455,7 @@ async def test_subchannel_stays_ready_while_a_connection_is_left(world: Subchann
     # The call that waited replaces the lost connection.
     third = await connected_again(world)
     assert streams_of(second, third) == [1, 1]
-    # The calls of the first connection go on.
+    # The calls of the first connection continue.
     feed(first, answer(FIRST, b"0"))
     assert [each.message for each in calls] == [b"0", None, None]
 

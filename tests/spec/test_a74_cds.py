@@ -130,7 +130,7 @@ def test_rpcs_fail_until_an_aggregate_without_a_leaf_is_fixed() -> None:
 
 
 @pytest.mark.spec("A74-32")
-def test_rpcs_fail_when_the_routes_have_no_virtual_host_for_the_authority_any_more() -> None:
+def test_rpcs_fail_when_the_virtual_host_of_the_authority_is_removed() -> None:
     world = mesh()
     assert world.send_rpc() == A
     elsewhere = host(route("a"), domains=("elsewhere",))

@@ -86,7 +86,7 @@ class SlicedMesh(MeshWorld):
         return WorkQueue(self.clock)
 
     def publish_later(self, changes: list[object], turns: int) -> None:
-        """Publish these changes after so many turns of the loop."""
+        """Publish these changes after this many turns of the loop."""
         if turns:
             self.clock.call_later(0, partial(self.publish_later, changes, turns - 1))
             return

@@ -242,7 +242,7 @@ def test_aggregate_is_held_while_its_complete_leaves_have_no_endpoints(backup: s
 
 
 @pytest.mark.spec("HOLD-07")
-def test_switch_gives_the_letter_of_a74() -> None:
+def test_new_routes_are_used_at_once_when_the_hold_is_disabled() -> None:
     world = DependencyWorld(holds_config=False)
     world.publish(listener(), route_config("a"), cluster("a"), endpoints("a", "10.0.0.1:80"))
     world.publish(route_config("b"))

@@ -199,7 +199,7 @@ def test_count_is_not_negative_when_rpcs_outlive_their_connection(
     world.update("a", "b")
     world.ready("a", "b")
     old = world.start("a", count=5)
-    # The backend sent GOAWAY: its RPCs go on while there is a new connection to it.
+    # The backend sent GOAWAY: its RPCs continue while there is a new connection to it.
     world["a"].idle()
     world.settle()
     world.ready("a")

@@ -78,7 +78,7 @@ def sums_of(reports: Sequence[Proto], cluster: str) -> tuple[int, Sums]:
 
 
 async def wait_for_sums(control_plane: ControlPlane, cluster: str, requests: int) -> Sums:
-    """Wait until so many RPCs are reported as ended, and return their metrics."""
+    """Wait until this many RPCs are reported as ended, and return their metrics."""
 
     def has_all() -> bool:
         return sums_of(list(control_plane.load_reports), cluster)[0] >= requests

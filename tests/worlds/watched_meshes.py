@@ -46,7 +46,7 @@ class WatchedMesh(NamedTuple):
 
 
 async def _send(target: str, control_plane: ControlPlane, is_sent: asyncio.Event) -> None:
-    """RPCs one after the other, with pauses, for ever; errors are not of interest here."""
+    """RPCs one after the other, with pauses, until cancelled; errors are ignored."""
     async with proxyless.aio.insecure_channel(
         target, bootstrap=control_plane.bootstrap("me")
     ) as channel:

@@ -1,7 +1,8 @@
 """Fake control planes for tests of the xDS client.
 
-`FakeTransports` makes transports to `FakeServer`s. A test sends responses from a server, and reads
-the decoded requests of the client. `Text` is a trivial resource type: JSON with name and value.
+`FakeXdsTransports` makes transports to `FakeXdsServer`s. A test sends responses from a server, and
+reads the decoded requests of the client. `Text` is a trivial resource type: JSON with name and
+value.
 """
 
 from __future__ import annotations

@@ -108,17 +108,17 @@ class WorldState:
 
     def is_served(self, mesh: Mesh | None = None, without: Iterable[int] = ()) -> bool:
         """Whether every cluster that is routed to has a usable backend, if these are lost."""
-        asked = self.mesh if mesh is None else mesh
+        served = self.mesh if mesh is None else mesh
         lost = set(without)
 
         def has_backend(cluster: str) -> bool:
             return any(
                 backend not in lost and self.is_usable(backend)
-                for leaf in asked.leaves_of(cluster)
+                for leaf in served.leaves_of(cluster)
                 for backend in leaf.in_use
             )
 
-        return all(map(has_backend, asked.targets))
+        return all(map(has_backend, served.targets))
 
     def choose(self, *, is_up: bool) -> list[int]:
         """Backends that are up, or that are down, in random order."""
@@ -152,7 +152,7 @@ class WorldState:
             self.sleep(missing_s)
 
     def expect_outage(self, seconds: float) -> None:
-        """RPCs may fail in this step, and for so long after it."""
+        """RPCs may fail in this step, and for this time after it."""
         self._outage_s = seconds
 
     def break_streams(self) -> None:
@@ -165,7 +165,7 @@ class WorldState:
         self._actions.append(Action(kind, backend))
 
     def start(self, backend: int, *, is_known: bool = True) -> None:
-        """Start a backend again. Clients that know it may be in backoff, others connect at once."""
+        """Start a backend again. Clients that lost it may be in backoff, others connect at once."""
         state = self._backends[backend]
         state.is_up = True
         downtime_s = self.now_s - state.down_at_s

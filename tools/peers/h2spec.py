@@ -125,19 +125,19 @@ class _Results:
 
     def __init__(self, output: IO[str]) -> None:
         self._lines: list[str] = []
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         threading.Thread(target=self._read, args=(output,), daemon=True).start()
 
     def _read(self, output: Iterable[str]) -> None:
         for line in output:
-            with self._news:
+            with self._changed:
                 self._lines.append(line)
-                self._news.notify_all()
+                self._changed.notify_all()
 
     def wait_for(self, count: int) -> None:
         """Wait until there are results of `count` cases."""
-        with self._news:
-            if not self._news.wait_for(lambda: len(self.run()) >= count, _CASE_TIMEOUT_S):
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(self.run()) >= count, _CASE_TIMEOUT_S):
                 text = f"h2specd has judged {len(self.run())} cases, wanted {count}"
                 raise BrokenSuiteError(text)
 

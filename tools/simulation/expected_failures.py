@@ -34,7 +34,7 @@ _FEW: Final = 5.0
 def is_expected_failure(rpc: RpcRecord) -> bool:
     """Whether drops, a circuit breaker or the fault filter made the RPC fail.
 
-    An RPC that was dropped because its cluster does not exist is no expected failure.
+    An RPC that was dropped because its cluster does not exist is not an expected failure.
     """
     is_dropped = bool(rpc.picks) and rpc.picks[-1].answer == "Drop"
     is_configured = is_dropped and (_DROPPED in rpc.details or _TOO_MANY in rpc.details)

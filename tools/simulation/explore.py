@@ -76,7 +76,7 @@ class Exploration:
     """Result of an exploration. Counts are exact unless violations ended it early."""
 
     depth: int
-    # Sequences of that many steps, and shorter ones without a next step.
+    # Sequences of `depth` steps, and shorter ones without a next step.
     orders: int
     # Distinct states, including the first one.
     states: int
@@ -127,7 +127,7 @@ class _Search:
         return self.numbers.setdefault(state, len(self.numbers))
 
     def count_orders(self, depth: int) -> int:
-        """Paths from the first state with so many steps, or to a state without successors."""
+        """Paths from the first state with this many steps, or to a state without successors."""
         ended, ways = 0, Counter({0: 1})
         for _ in range(depth):
             longer: Counter[int] = Counter()
@@ -143,7 +143,7 @@ class _Search:
 def explore(
     story: Callable[[Chooser], None], depth: int, *, violations_max: int = VIOLATIONS_MAX
 ) -> Exploration:
-    """Run the story in every order of at most so many steps."""
+    """Run the story in every order of at most `depth` steps."""
     search = _Search()
     number, options = search.run(story, ())
     # Paths to new states, the numbers of these states, and the numbers of their options.

@@ -1,7 +1,7 @@
 """Log of faults: backends with their times.
 
 Fault workloads write it. Checkers read whether a backend was sound: without a fault in some time,
-and for so long before it that every client has recovered.
+and long enough before it that every client has recovered.
 """
 
 from __future__ import annotations

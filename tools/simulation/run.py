@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from time import perf_counter  # noqa: TID251 - how long people wait is not virtual
+from time import perf_counter  # noqa: TID251 - the duration for the user is not virtual
 from typing import TYPE_CHECKING, Final
 
 from proxyless.sim.journal import without_logs

@@ -15,7 +15,7 @@ frozen        decorator of immutable value classes
 lazy_exports  names of a package that are imported when they are first used
 percent       percent-encoding of text and bytes
 environment   flags of the process environment
-durations     parser of times in files for people
+durations     parser of times in files that people write
 json_fields   reader of JSON objects: typed fields, errors by field path
 """
 

@@ -2,7 +2,7 @@
 
 `@frozen` is equivalent to `@dataclass(frozen=True, slots=True)`; `fields`, `replace` and `match`
 work on it as on any dataclass. A process declares hundreds of value classes and makes one or two
-objects of most of them. To generate and compile their methods would take longer than all the rest
+objects of most of them. Generating and compiling their methods would take longer than all the rest
 of them, so the first calls of a method go through the fields one by one, and `Field` objects are
 made when `fields` is first called (ADR 0015, ADR 0025), which `dataclasses.replace` does and
 `replace` does not.
@@ -160,7 +160,7 @@ class _Declaration:
         self.replaced: set[str] = set()
 
     def takes_calls(self, method: str) -> bool:
-        """Count a call; false when the method should be generated."""
+        """Count a call; False when the method should be generated."""
         self.calls[method] = count = self.calls.get(method, 0) + 1
         return count <= UNGENERATED_CALLS
 
@@ -452,7 +452,7 @@ def _refuse_to_delete(self: object, name: str) -> None:
 
 
 def _is_immutable(self: Any, name: str) -> bool:  # noqa: ANN401
-    """False for an attribute that a subclass without `@frozen` adds."""
+    """Whether the attribute is immutable: not one that a subclass without `@frozen` adds."""
     return "__frozen__" in type(self).__dict__ or name in self.__dataclass_fields__
 
 

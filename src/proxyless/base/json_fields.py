@@ -21,7 +21,7 @@ from proxyless.base.validation import ValidationErrors
 
 T = TypeVar("T")
 
-# Parsers of protobuf stop at 100 messages inside each other, and one object of a Struct is three.
+# Parsers of protobuf stop at 100 nested messages, and one object of a Struct is three.
 DEPTH_MAX: Final = 30
 # About 10,000 years: the range of google.protobuf.Duration.
 DURATION_MAX_S: Final = 315_576_000_000

@@ -64,7 +64,7 @@ class PickedSubchannel(Protocol):
     """A picked subchannel: its connection, if there is one, and its origin."""
 
     transport: ClientTransport | None
-    # Those that the policies created it with.
+    # The attributes with which the policies created it.
     attributes: Attributes
 
     @property

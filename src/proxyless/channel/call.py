@@ -4,7 +4,7 @@ Specs: A31 (selection, commit hook), A81 (authority of an attempt).
 
 Theory of operation. An RPC goes through the stations of `Station`, each of which may be passed at
 once. `advance` continues from the current one; it is called again when the credentials, a selector
-or a picker that the RPC waits for is there. `finish` is the only way to the end: it runs the
+or a picker that the RPC waits for is available. `finish` is the only way to the end: it runs the
 commit hook if that has not happened, then calls the observer.
 
 What happens to attempts and request messages is in `call_attempts`.
@@ -58,7 +58,7 @@ _ENDED: Final = Station.ENDED
 
 
 class Call(CallAttempts):
-    """One RPC: its way over the stations. Its attempts are handled by the base class."""
+    """One RPC: its progress through the stations. Its attempts are handled by the base class."""
 
     __slots__ = (
         "_generation",
@@ -154,7 +154,7 @@ class Call(CallAttempts):
     def advance(self) -> None:
         """Continue from the current station as far as possible."""
         if self.station is _START:
-            # First: a timeout that is no number raises here, and nothing has changed yet.
+            # Done first: a timeout that is not a number raises here, before anything has changed.
             if self._timeout_s is not None:
                 self._time = CallTime(self, self._channel.stack, self._timeout_s)
                 if not self._timeout_s > 0:
@@ -415,7 +415,7 @@ class LastPick:
 
     # None if there was none.
     address: Address | None
-    # Those of the subchannel.
+    # The attributes of the subchannel.
     attributes: Attributes
     attempts_opened: int
     config_generation: int

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Station(Enum):
-    """Where an RPC is between its start and its end."""
+    """Stage of an RPC between its start and its end."""
 
     START = 0
     # It waits for the metadata of call credentials.
@@ -91,7 +91,7 @@ class CallAttempts:
     _commit_hook: Callable[[], None] | None
 
     def request_attempt(self) -> None:
-        """Pick, now or as soon as a picker allows, and open a stream there."""
+        """Pick, now or as soon as a picker allows, and open a stream on the picked subchannel."""
         raise NotImplementedError
 
     def finish(self, end: StreamEnd) -> None:
@@ -143,17 +143,17 @@ class CallAttempts:
 
     @property
     def is_connected(self) -> bool:
-        """The RPC has been given to a connection."""
+        """Whether the RPC has been given to a connection."""
         return bool(self._attempts)
 
     @property
     def is_waiting(self) -> bool:
-        """An attempt is wanted, and there is no stream for it yet."""
+        """Whether an attempt is requested that has no stream yet."""
         return self._attempts_wanted > 0
 
     @property
     def is_writable(self) -> bool:
-        """The next message will not be queued. True after the end."""
+        """Whether the next message will be sent without being queued. True after the end."""
         if self.station is _ENDED:
             return True
         streams = [attempt.stream for attempt in self._attempts]

@@ -27,14 +27,14 @@ class CallSample(Protocol):
 
     @property
     def pick_attributes(self) -> Attributes | None:
-        """What the picks were made with; None if the RPC was not routed."""
+        """Attributes of the picks; None if the RPC was not routed."""
 
     @property
     def started_s(self) -> float: ...
 
 
 class CallSink(Protocol):
-    """Called with RPCs when they have ended: with each failed one, and with samples of others."""
+    """Consumer of RPCs that have ended: of each failed one, and of samples of the others."""
 
     # No sample is taken before this time.
     next_sample_s: float

@@ -51,7 +51,7 @@ def describe_queued_pick(result: PickResult, labels: Mapping[str, str]) -> Delay
 
 
 def describe_unsent(stream: ClientStream) -> DelayCause | None:
-    """The cause why the first messages of a new stream wait; None if they are sent."""
+    """What the first messages of a new stream wait for; None if they are sent."""
     if stream.is_ended or stream.queue is None:
         return None
     if not stream.id:

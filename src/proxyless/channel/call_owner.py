@@ -65,7 +65,7 @@ class CallOwner(Protocol):
         """The status of an RPC whose deadline was a timeout of this origin."""
 
     def describe_wait(self) -> Status:
-        """What RPCs wait for that have no selector; OK if that is not known."""
+        """What RPCs without a selector wait for; OK if that is unknown."""
 
     def choose_strategy(self, call: RetriedCall, method_config: MethodConfig) -> Strategy | None:
         """The retry or hedging policy of the method, for this call."""

@@ -26,7 +26,7 @@ class CallTime:
         started_s: float | None = None,
         limit_note: str = "",
     ) -> None:
-        """Raises TypeError if the timeout is no number.
+        """Raises TypeError if the timeout is not a number.
 
         `limit_note` is the origin of a timeout that is not the application's, for error texts.
         """
@@ -41,7 +41,7 @@ class CallTime:
             self.timeout_s: float | None = None
             self.deadline_s = inf
         else:
-            # Zero also for NaN, which would break the queue's order.
+            # NaN becomes zero: it would break the order of the queue.
             self.timeout_s = timeout_s = timeout_s if timeout_s > 0 else 0.0
             self.deadline_s = deadline_s = started_s + timeout_s
             stack.deadlines.expire(call, deadline_s)

@@ -186,7 +186,7 @@ class Channel:
         if self.counts is None:
             from proxyless.channel.counted_call import counted  # noqa: PLC0415 - seldom used
 
-            # First: threads may create a call at any time.
+            # Set first: threads may create a call at any time.
             self.counts = counts
             call_type = self.call_type
             if isinstance(call_type, type):

@@ -1,7 +1,7 @@
 """Config state of a channel: service config, selector, and the RPCs that wait for a selector.
 
 Specs: A31 (selectors), A21 (bad service configs). The channel applies a resolver result to its
-policy first; this holds what RPCs are selected by before and after.
+policy first; `ConfigState` holds what RPCs are selected by before and after that.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class UnselectedCall(QueuedCall, Protocol):
 
 
 class ConfigState:
-    """What the RPCs of a channel are selected by. Changed by its channel only."""
+    """Service config and selector of a channel, and its unselected RPCs. Changed by it only."""
 
     def __init__(self, target: str, options: ChannelOptions, policies: PolicyRegistry) -> None:
         """Raises ValueError if the options' service config cannot be used."""
@@ -61,11 +61,11 @@ class ConfigState:
         self.selector: ConfigSelector | None = None
         # Number of configs that were published. Calls keep the number of their own.
         self.generation = 0
-        # From the resolver: there is no selector any more, for this reason (D29).
+        # From the resolver: the reason for which there is no selector (D29).
         self.unroutable: Status | None = None
         # None unless the service config limits retries. Kept while the channel is idle.
         self.throttle: RetryThrottle | None = None
-        # Of the subchannels, from the service config (A105).
+        # Limit of the subchannels, from the service config (A105).
         self.connection_limit = ConnectionLimit()
         # RPCs that wait for a selector, in their order.
         self.unselected: dict[UnselectedCall, None] = {}

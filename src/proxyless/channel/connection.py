@@ -1,4 +1,4 @@
-"""Connection: one attempt to connect a subchannel, and the transport that comes of it.
+"""Connection: one attempt to connect a subchannel, and the resulting transport.
 
 All attempts that are under way, and all that have a socket, are in `Connections`: when it is empty,
 no socket is left.
@@ -65,7 +65,7 @@ class KeepaliveTimes:
         return self._slowed.get(options, keepalive) if self._slowed else keepalive
 
     def on_too_many_pings(self, options: SubchannelOptions, used: KeepaliveConfig) -> None:
-        """A server complained about a connection that used this."""
+        """A server complained about a connection that used this config."""
         # Simultaneous complaints double the time only once.
         if used.time_s < self.choose(options).time_s:
             return

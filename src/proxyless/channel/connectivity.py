@@ -42,7 +42,7 @@ class Needed:
 
 @frozen
 class Connected:
-    """The attempt succeeded: the peer's SETTINGS are here."""
+    """The attempt succeeded: the peer's SETTINGS have arrived."""
 
 
 @frozen
@@ -184,7 +184,7 @@ class Connectivity:
 
     def _start_attempt(self, now_s: float) -> Connect:
         delay_s = self._backoff.next_delay_s(self._random)
-        # The delay counts from the start of the attempt, so part of it may pass meanwhile: SUB-03.
+        # The delay counts from the start of the attempt, so part of it may pass during it: SUB-03.
         self._backoff_over_s = now_s + delay_s
         return Connect(max(self._min_connect_timeout_s, delay_s))
 

@@ -1,7 +1,7 @@
 """Calls of a channel that is observed: they are counted, and some are recorded.
 
 A live service or a flight recorder replaces the type of a channel's calls (`Channel.count_calls`),
-so that RPCs of other channels run the code that they ran before
+so that RPCs of other channels run no additional code
 (docs/adr/0013-metrics-are-chosen-when-a-channel-is-made.md).
 """
 
@@ -28,7 +28,7 @@ class CountedCall(Call):
     def __init__(self, channel: Any, *rest: Any, **options: Any) -> None:  # noqa: ANN401
         super().__init__(channel, *rest, **options)
         self._counts: ChannelCounts = channel.counts
-        # Of the last attempt.
+        # Address of the last attempt, and its counts.
         self.address: Address | None = None
         self._address_counts: Counts | None = None
         self.started_s = 0.0
@@ -96,7 +96,7 @@ _TYPES: Final[dict[type[Call], type[Call]]] = {Call: CountedCall}
 
 
 def counted(call_type: type[Call]) -> type[Call]:
-    """The type of calls that are as these, and counted."""
+    """The counted variant of this type of calls."""
     found = _TYPES.get(call_type)
     if found is None:
         found = type(f"Counted{call_type.__name__}", (CountedCall, call_type), {})

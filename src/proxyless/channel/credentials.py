@@ -33,8 +33,8 @@ class CallCredentials(Protocol):
     def request(self, service_url: str, path: str, on_metadata: OnMetadata) -> Withdraw | None:
         """Call back with the metadata, now or later.
 
-        Returns what cancels the request; None if it is answered or cannot be cancelled. The caller
-        ignores an answer after that.
+        Returns a callable that cancels the request; None if it is answered or cannot be cancelled.
+        The caller ignores an answer after that.
         """
 
 

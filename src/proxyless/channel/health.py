@@ -157,7 +157,7 @@ class Stop:
 
 Effect = OpenStream | Wait | Stop
 
-# Streams with a response that are reopened without backoff, and in what time. A17 has no limit, but
+# Streams with a response that are reopened without backoff in this time. A17 has no limit, but
 # a proxy that does not support streams may respond and end each one at once.
 IMMEDIATE_RETRIES_MAX: Final = 3
 IMMEDIATE_RETRIES_S: Final = 10.0
@@ -245,12 +245,12 @@ class Health:
         before_s = self._retried_s
         return len(before_s) < IMMEDIATE_RETRIES_MAX or now_s - before_s[0] >= IMMEDIATE_RETRIES_S
 
-    def _wait(self, why: str) -> Wait:
-        self._enter(Phase.BACKOFF, State.TRANSIENT_FAILURE, self._unavailable(why))
+    def _wait(self, reason: str) -> Wait:
+        self._enter(Phase.BACKOFF, State.TRANSIENT_FAILURE, self._unavailable(reason))
         return Wait(self._backoff.next_delay_s(self._random))
 
-    def _unavailable(self, why: str) -> Status:
-        return Status(StatusCode.UNAVAILABLE, f"{self._address}: health check: {why}")
+    def _unavailable(self, reason: str) -> Status:
+        return Status(StatusCode.UNAVAILABLE, f"{self._address}: health check: {reason}")
 
     def _enter(self, phase: Phase, state: State, status: Status = OK) -> None:
         self.phase, self.state, self.status = phase, state, status

@@ -132,7 +132,7 @@ class HealthChecker:
     def _enact(self, effect: Effect) -> None:
         match effect:
             case OpenStream():
-                # Not here: a policy or the last stream may be the caller.
+                # In the next turn: a policy or the last stream may be the caller.
                 self._open_soon.request()
             case Wait(delay_s):
                 self._stop()

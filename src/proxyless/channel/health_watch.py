@@ -162,13 +162,13 @@ class HealthWatch:
         return _HEALTHY if checker is None else checker.latest
 
     def start(self, request: HealthRequest | None) -> None:
-        """Watch this. The listener is called after the first change."""
+        """Watch with this request. The listener is called after the first change."""
         if request is not None:
             self._acquire_checker(request)
             self._last_delivered = self.latest
 
     def change(self, request: HealthRequest | None) -> None:
-        """Watch this instead, and call the listener if the health differs."""
+        """Watch with this request instead, and call the listener if the health differs."""
         self._acquire_checker(request)
         self.on_change()
 

@@ -1,6 +1,6 @@
 """LameChannel: a channel to a target that is malformed.
 
-The name is that of gRPC's C++, whose behaviour this is.
+gRPC's C++ has the same class with the same behaviour.
 """
 
 from __future__ import annotations

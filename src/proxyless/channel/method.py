@@ -54,8 +54,8 @@ class Method:
     recorder: CallRecorder | None = None
     # Empty unless stats plugins trace calls.
     tracings: tuple[MethodTracing, ...] = ()
-    # Of measured calls: the plain pick info for which there is one with labels, and that one. The
-    # labels are those of the pick that is under way.
+    # For measured calls: a plain pick info, and the same one with labels, which are those of the
+    # pick under way.
     unlabelled_info: PickInfo | None = None
     labelled_info: PickInfo | None = None
     pick_labels: dict[str, str] = field(default_factory=dict)

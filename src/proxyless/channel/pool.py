@@ -4,9 +4,9 @@ Policies that use the same address and `SubchannelOptions` (credentials, limits,
 get handles of one subchannel; releasing the last handle closes it.
 
 A shared subchannel has one backoff, so a new handle may start in any connectivity state. A handle
-has a holder: a channel, or a child of a policy that may be retained (A56). A new holder starts the
-backoff again: alone it would connect at once (D47). A handle of a holder that has one already does
-not, so a policy that makes its handles anew waits as long as before.
+has a holder: a channel, or a child of a policy that may be retained (A56). A new holder resets
+the backoff: alone it would connect at once (D47). A further handle of the same holder does not, so
+a policy that recreates its handles waits as long as before.
 """
 
 from __future__ import annotations
@@ -70,9 +70,10 @@ class SubchannelPool:
         )
         self.clock: Final = clock
         self.notifications: Final = StateNotifications(clock, work)
-        # Never empty inside. The last options and their subchannels: hashing options takes longer
-        # than the rest of `acquire`, and thousands of endpoints share them.
+        # By options and address; no inner dict is empty.
         self._subchannels: dict[SubchannelOptions, dict[Address, Subchannel]] = {}
+        # The last options and their subchannels: hashing options takes longer than the rest of
+        # `acquire`, and thousands of endpoints share them.
         self._last: tuple[SubchannelOptions | None, dict[Address, Subchannel]] = (None, {})
         self._handles: dict[SubchannelHandle, None] = {}
         # The number of handles of each channel.

@@ -71,7 +71,7 @@ class AttemptEnd:
 
     @property
     def is_refusal(self) -> bool:
-        """The server forbids further attempts."""
+        """Whether the server forbids further attempts."""
         return self.pushback is not None and self.pushback.delay_s is None
 
 

@@ -42,8 +42,8 @@ def failure_of(picker: Picker) -> Status:
 
 def deadline_exceeded(waited_for: str, failure: Status) -> Status:
     """The status of an RPC whose deadline passed before it was sent; the failure may be OK."""
-    why = f": {failure.details}" if not failure.is_ok else ""
-    text = f"{DEADLINE_EXCEEDED.details} while waiting for {waited_for}{why}"
+    reason = f": {failure.details}" if not failure.is_ok else ""
+    text = f"{DEADLINE_EXCEEDED.details} while waiting for {waited_for}{reason}"
     return Status(StatusCode.DEADLINE_EXCEEDED, text)
 
 
@@ -68,11 +68,11 @@ def too_large_to_send(size: int, limit: float) -> Status:
     return Status(StatusCode.RESOURCE_EXHAUSTED, text)
 
 
-def log_change(target: str, states: tuple[State, State], why: Status | Picker) -> None:
+def log_change(target: str, states: tuple[State, State], source: Status | Picker) -> None:
     """Log that RPCs begin or cease to fail. The trace has every change."""
     before, after = states
     if after is State.TRANSIENT_FAILURE:
-        status = why if isinstance(why, Status) else failure_of(why)
+        status = source if isinstance(source, Status) else failure_of(source)
         LOGGER.info("%s: %s", target, status.details)
     elif after is State.READY and before is State.TRANSIENT_FAILURE:
         LOGGER.info("%s: READY again", target)

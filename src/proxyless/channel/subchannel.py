@@ -48,7 +48,7 @@ class Observer(Protocol):
 
     # The channel or child policy that the observer belongs to, if any.
     holder: object
-    # Where `connections_max` comes from; None: it allows one connection (A105).
+    # The source of `connections_max`; None: it allows one connection (A105).
     connection_limit: ConnectionLimit | None
 
     @property

@@ -4,8 +4,8 @@ Specs: A72 (what is recorded of calls and attempts, and when), A121 (delays; a d
 
 `TracedCalls` creates the calls, in the thread and the context of the application. A call that a
 plugin records is a `TracedCall`: a `MeasuredCall` whose attempts also call their tracers. One that
-is not sampled only sends the metadata that propagates its context, and is else a plain call, or a
-measured one if a plugin measures.
+is not sampled only sends the metadata that propagates its context. It is otherwise a plain call, or
+a measured one if a plugin measures.
 """
 
 from __future__ import annotations
@@ -133,10 +133,10 @@ class TracedCall(MeasuredCall):
     ) -> None:
         super().__init__(channel, method, TracedObserver(observer, tracers), *rest, **options)
         self._tracers: Final = tracers
-        # Of plugins that do not record this call.
+        # Metadata of plugins that do not record this call.
         self._propagated: Final = propagated
         self._request = TracedRequest(self._request.encoding)
-        # Without what the tracers of an attempt add. Set with the first attempt.
+        # The metadata without the entries that tracers of attempts add. Set with the first attempt.
         self._own_metadata: Metadata | None = None
         # Transparent retries are counted apart.
         self._attempts_begun = 0

@@ -147,7 +147,7 @@ def _prepare_output() -> None:
 
 
 def _end_by_interrupt() -> int:
-    """End the process by SIGINT: a shell goes on with a loop whose command exits by itself."""
+    """End the process by SIGINT: otherwise a shell would continue the loop around the command."""
     import signal  # noqa: PLC0415 - not imported for `--help`
 
     with suppress(OSError):

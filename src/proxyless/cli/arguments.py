@@ -106,9 +106,9 @@ def parse_number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"got {text!r}, wanted a number") from None
 
 
-def refuse_options(parsed: argparse.Namespace, names: Iterable[str], why: str) -> None:
+def refuse_options(parsed: argparse.Namespace, names: Iterable[str], reason: str) -> None:
     """Exit with a usage error if one of these options was given, as it would have no effect."""
     for name in names:
         if getattr(parsed, name) != parsed.parser.get_default(name):
             option = f"--{name.replace('_', '-')}"
-            parsed.parser.error(f"argument {option}: has no effect {why}")
+            parsed.parser.error(f"argument {option}: has no effect {reason}")

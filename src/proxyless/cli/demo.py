@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 SPEED_MAX: Final = 10.0
 # The story begins after this time even if no browser has opened the page.
-VISITOR_PATIENCE_S: Final = 60.0
+VISITOR_WAIT_S: Final = 60.0
 
 EXIT_CODES: Final = {
     0: "the verdict is good",
@@ -150,7 +150,7 @@ class _Demo:
         address = page.address if page is not None else ""
         if page is not None:
             self._print(f"the page is at {address} and the story begins when it is open")
-            await page.wait_for_visitor(VISITOR_PATIENCE_S)
+            await page.wait_for_visitor(VISITOR_WAIT_S)
         if not self._parsed.plain and is_screen(self._out):
             # rich is in the extra proxyless[cli].
             from rich.console import Console  # noqa: PLC0415

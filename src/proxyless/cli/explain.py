@@ -246,7 +246,7 @@ def _find_target(text: str, bootstrap: Bootstrap) -> ConfigTarget:
 
 
 async def _dial(parsed: argparse.Namespace) -> Explanation:
-    """The explanation of a new channel when it does not change any more, or at the deadline."""
+    """The explanation of a new channel once it has settled, or at the deadline."""
     try:
         opened = open_channel(parsed)
     except (ValueError, OSError) as error:
@@ -260,7 +260,7 @@ async def _dial(parsed: argparse.Namespace) -> Explanation:
 
 
 async def _settle(parsed: argparse.Namespace, channel: AioChannel) -> bool:
-    """Wait until the explanation does not wait any more; False at the deadline."""
+    """Wait until the explanation is no longer pending; False at the deadline."""
     with Progress() as progress:
         try:
             async with asyncio.timeout(parsed.timeout):
@@ -275,7 +275,7 @@ async def _settle(parsed: argparse.Namespace, channel: AioChannel) -> bool:
 
 
 def _is_pending(channel: AioChannel, explanation: Explanation) -> bool:
-    """Whether RPCs wait for something that comes without them.
+    """Whether RPCs wait for something that happens without them.
 
     A policy such as ring_hash is IDLE until the first RPC.
     """

@@ -26,7 +26,7 @@ _WELL_KNOWN: Final = "google/protobuf/"
 
 
 class SchemaError(ValueError):
-    """The descriptors, or a message, are not as wanted. Its text is for the user."""
+    """The descriptors or a message cannot be used. Its text is for the user."""
 
 
 @frozen
@@ -148,11 +148,13 @@ def find_method(
     try:
         service = pool.FindServiceByName(service_name)
     except KeyError:
-        names = _name_some(sorted({*services, *_services_of(files.values())}), "service")
+        names = _describe_alternatives(
+            sorted({*services, *_services_of(files.values())}), "service"
+        )
         raise SchemaError(f"service {quote(service_name)} has no descriptor{names}") from None
     method = service.methods_by_name.get(method_name)
     if method is None:
-        names = _name_some(sorted(service.methods_by_name), "method")
+        names = _describe_alternatives(sorted(service.methods_by_name), "method")
         raise SchemaError(f"service {service_name} has no method {quote(method_name)}{names}")
     return MethodSchema(
         path,
@@ -179,7 +181,7 @@ def _add(pool: descriptor_pool.DescriptorPool, file: descriptor_pb2.FileDescript
         raise SchemaError(f"descriptor of {quote(file.name)} is not valid: {error}") from None
 
 
-def _name_some(names: list[str], noun: str) -> str:
+def _describe_alternatives(names: list[str], noun: str) -> str:
     if not names:
         return ""
     shown = ", ".join(map(quote, names[:SERVICES_SHOWN_MAX]))

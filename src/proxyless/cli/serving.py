@@ -101,8 +101,8 @@ async def _load(source: FileSource, stopped: asyncio.Event) -> Snapshot | None:
     """The first snapshot; None if `stopped` is set before all files are read."""
     loading = run_in_thread(source.load, "proxyless-files")
     waiting = asyncio.ensure_future(stopped.wait())
-    either: set[asyncio.Future[Any]] = {loading, waiting}
-    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    tasks: set[asyncio.Future[Any]] = {loading, waiting}
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     if loading.done():
         return loading.result()

@@ -55,18 +55,18 @@ def change_subscription(
 def _choose_gone(
     subscription: Subscription,
     new_names: Collection[str],
-    had: Collection[str],
+    sent: Collection[str],
     target: Mapping[str, Resource],
 ) -> set[str]:
     """Names that do not exist: members that the client had, and new names without a resource.
 
-    A collection without members does not exist. A member is removed, whatever refers to it: there
-    is nothing else by which a client could find out.
+    A collection without members does not exist. A member is removed even
+    if something refers to it: nothing else shows a client that it is gone.
     """
-    there = set(map(collection_of, target))
+    existing = set(map(collection_of, target))
     return {
-        *(name for name in had if collection_of(name) in subscription.globs),
-        *(name for name in new_names if name not in there),
+        *(name for name in sent if collection_of(name) in subscription.globs),
+        *(name for name in new_names if name not in existing),
     }
 
 
@@ -122,7 +122,7 @@ class DeltaAdsStream(AdsStream):
         if state.subscription.globs:
             gone = _choose_gone(state.subscription, new_names, initial.keys() | had.keys(), target)
         removed = sorted(gone - target.keys())
-        # A client that has all it subscribes to gets an empty response: the server is there.
+        # A client that has all it subscribes to gets an empty response, as a sign of life.
         if not changed and not removed and not (held and new_names):
             return None
         return self._make_delta(type_url, state, version, changed, removed)

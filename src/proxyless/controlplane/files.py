@@ -4,7 +4,7 @@ While any file is invalid, for example half written by an editor, the last valid
 and the errors are reported. Files without any resource are invalid, so that a mesh is not emptied
 by a truncated file, a lost mount or a wrong path. Changes are found by polling times and sizes,
 which works on every file system, mounted ones included, and on any clock; they are read once
-nothing changes any more.
+nothing changes.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class _Scan:
     # At most one of them; neither if nothing has changed.
     snapshot: Snapshot | None = None
     error: ValidationError | None = None
-    # A change that may still go on, and the number of scans that found one.
+    # A change that may not be complete, and the number of scans that found one.
     unsettled: dict[Path, _Stamp] | None = None
     rounds: int = 0
 
@@ -183,7 +183,7 @@ class FileSource:
     # Scans. They change no attributes, because they may run in another thread.
 
     def _scan_changes(self) -> _Scan:
-        """Scan the files if any has changed. Does not raise, so that polling goes on."""
+        """Scan the files if any has changed. Does not raise, so that polling continues."""
         try:
             errors = ValidationErrors()
             last, stamps = self._last, self._list_files(errors)
@@ -196,10 +196,10 @@ class FileSource:
             if is_same and not self._problem:
                 return _Scan(last.stamps, last.parsed)
             scan = self._scan_all()
-            now = self._list_files(ValidationErrors())
-            if now != scan.stamps and last.rounds < SETTLE_ROUNDS_MAX:
+            stamps = self._list_files(ValidationErrors())
+            if stamps != scan.stamps and last.rounds < SETTLE_ROUNDS_MAX:
                 # Replaced while it was read, as a ConfigMap is: old and new files are not mixed.
-                return _Scan(last.stamps, last.parsed, unsettled=now, rounds=last.rounds + 1)
+                return _Scan(last.stamps, last.parsed, unsettled=stamps, rounds=last.rounds + 1)
             return scan
         except Exception as error:  # A bug must not stop the control plane.
             return self._fail(error)

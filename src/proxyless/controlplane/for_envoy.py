@@ -1,8 +1,8 @@
 """Resources for Envoy, made from resources for gRPC clients.
 
 Envoy accepts no `api_listener` from a control plane, uses HTTP/1.1 to clusters without options,
-ignores weights of localities unless a cluster turns them on, wants another policy for aggregates,
-and has a timeout of its own for routes.
+ignores weights of localities unless a cluster turns them on, requires another policy for
+aggregates, and has a timeout of its own for routes.
 """
 
 from __future__ import annotations

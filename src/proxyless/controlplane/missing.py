@@ -33,9 +33,9 @@ class MissingResources:
 
     def __str__(self) -> str:
         word = type_name(self.type_url)
-        what = f"xds node {self.node_id!r} requested {word} {_list(self.names)}"
-        there = f"there are {_list(self.available)}" if self.available else f"there is no {word}"
-        return f"{what}, which is not here; {there}"
+        request = f"xds node {self.node_id!r} requested {word} {_list(self.names)}"
+        others = f"there are {_list(self.available)}" if self.available else f"there is no {word}"
+        return f"{request}, which is not here; {others}"
 
 
 class RequestedNames:
@@ -59,9 +59,9 @@ class RequestedNames:
 def find_missing(
     node_id: str, type_url: str, names: Collection[str], resources: Mapping[str, object]
 ) -> MissingResources | None:
-    """Those of the names that have no resource; None if all have."""
-    there = set(map(collection_of, resources)) if any(map(is_glob, names)) else set()
-    missing = sorted(name for name in names if name not in resources and name not in there)
+    """The names without a resource; None if each has one."""
+    collections = set(map(collection_of, resources)) if any(map(is_glob, names)) else set()
+    missing = sorted(name for name in names if name not in resources and name not in collections)
     if not missing:
         return None
     node_id = one_line(node_id, NAME_LENGTH_MAX)

@@ -1,7 +1,7 @@
 """Server credentials from files, which are read again when they change.
 
 grpcio calls back at each handshake; the files are read only if their time or size has changed, and
-files that cannot be used leave the certificates before in use. They are checked with the ssl module
+if they cannot be used, the previous certificates stay in use. They are checked with the ssl module
 first, because grpcio reports unusable ones as an address that cannot be bound.
 """
 

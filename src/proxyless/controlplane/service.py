@@ -372,7 +372,7 @@ class ControlPlane:
             total -= sizes.popleft()
 
     def _add_handler(self) -> None:
-        """Let `stop` wait for the current task, which runs on after its handler returns."""
+        """Let `stop` wait for the current task, which continues after its handler returns."""
         task = asyncio.current_task()
         assert task is not None, "a handler runs in a task"
         self._handlers.add(task)

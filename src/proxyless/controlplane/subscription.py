@@ -89,7 +89,7 @@ def choose_resources(
     if type_url not in FULL_STATE_TYPES:
         # A response of these types cannot express a removal.
         return changed or None
-    # A response to new names is due even if none of them exists, which the client learns from it.
+    # A response to new names is due even if none of them exists: nothing else shows that.
     if names_added or changed or len(target) < len(last_sent):
         return tuple(target.values())
     return None

@@ -72,7 +72,7 @@ class Player:
         acted_s = now_s()
         self._update_log(acted_s=acted_s, moved=moved)
         while mismatch := self._check(step, acted_s, moved):
-            if now_s() > acted_s + step.patience_s:
+            if now_s() > acted_s + step.limit_s:
                 self._update_log(got=mismatch)
                 return
             await asyncio.sleep(CHECK_S)
@@ -115,7 +115,7 @@ async def _play_under_load(
     loads = stage.loads()
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(load.run()) for load in loads]
-        showing = group.create_task(_show_often(player, show))
+        showing = group.create_task(_show_repeatedly(player, show))
         await player.play()
         for load in loads:
             load.stop()
@@ -123,7 +123,7 @@ async def _play_under_load(
         showing.cancel()
 
 
-async def _show_often(player: Player, show: Callable[[Player], None]) -> None:
+async def _show_repeatedly(player: Player, show: Callable[[Player], None]) -> None:
     while True:
         show(player)
         await asyncio.sleep(SHOW_S)

@@ -87,10 +87,10 @@ class LiveStage:
     # Actions
 
     async def kill(self, zone: str) -> None:
-        await asyncio.gather(*(backend.kill() for backend in self._in(zone)))
+        await asyncio.gather(*(backend.kill() for backend in self._backends_in(zone)))
 
     async def revive(self, zone: str) -> None:
-        await asyncio.gather(*(backend.start() for backend in self._in(zone)))
+        await asyncio.gather(*(backend.start() for backend in self._backends_in(zone)))
 
     def move_session_endpoint(self) -> str:
         name = self._plan.name_at(self._session.backend or "")
@@ -113,7 +113,7 @@ class LiveStage:
         await self._control_plane.start()
         self._is_served = True
 
-    def _in(self, zone: str) -> list[Backend]:
+    def _backends_in(self, zone: str) -> list[Backend]:
         return [each for each in self._backends.values() if each.place.zone == zone]
 
     def _serve(self, plan: Plan) -> None:

@@ -85,7 +85,7 @@ class Step:
     act: Act
     check: Check
     # Time limit of the check, and how long the step is shown then, at normal speed.
-    patience_s: float = 10.0
+    limit_s: float = 10.0
     hold_s: float = 2.0
     hold_s_min: float = 0.2
 
@@ -170,7 +170,7 @@ STORY: Final[Sequence[Step]] = (
         "zone a, priority 0, answers every RPC",
         lambda _: None,
         served_by_first_choice,
-        patience_s=5.0,
+        limit_s=5.0,
     ),
     Step(
         "kill-a",
@@ -178,7 +178,7 @@ STORY: Final[Sequence[Step]] = (
         "zone b, priority 1, answers every RPC",
         lambda stage: stage.kill("a"),
         served_by(names_in("b")),
-        patience_s=5.0,
+        limit_s=5.0,
         hold_s=3.0,
         hold_s_min=CALM_S,
     ),
@@ -188,7 +188,7 @@ STORY: Final[Sequence[Step]] = (
         "the DNS fallback in zone c answers every RPC",
         lambda stage: stage.kill("b"),
         served_by(names_of(DNS)),
-        patience_s=5.0,
+        limit_s=5.0,
         hold_s_min=CALM_S,
     ),
     Step(
@@ -197,7 +197,7 @@ STORY: Final[Sequence[Step]] = (
         "zone a answers every RPC again",
         _revive_all,
         served_by_first_choice,
-        patience_s=20.0,
+        limit_s=20.0,
         hold_s=2.5,
     ),
     Step(
@@ -237,7 +237,7 @@ STORY: Final[Sequence[Step]] = (
         "the client follows: the first cluster answers every RPC",
         _start_control_plane,
         served_by_first_choice,
-        patience_s=20.0,
+        limit_s=20.0,
     ),
 )
 

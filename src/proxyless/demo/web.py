@@ -109,10 +109,10 @@ class Page:
             await asyncio.wait(self._visitors)
         await self._server.wait_closed()
 
-    async def wait_for_visitor(self, patience_s: float) -> None:
-        """Wait until the first browser reads events, at most for so long."""
+    async def wait_for_visitor(self, timeout_s: float) -> None:
+        """Wait until the first browser reads events, or until the timeout."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(timeout_s):
                 await self._is_watched.wait()
 
     def show(self, view: ShownOnPage) -> None:

@@ -46,7 +46,7 @@ class CallRoute:
     locality: Locality | None = None
     # Streams that were opened, including transparent retries and hedges.
     attempts: int = 0
-    # Which config of its channel the RPC was routed by, counted from 1; 0 if it has none yet.
+    # Number of the channel's config that routed the RPC, counted from 1; 0 if it has none yet.
     config_generation: int = 0
     # What the RPC waits for now, before an attempt: "resolving", "connecting" or "retry_backoff",
     # "credentials" or "http_filters".

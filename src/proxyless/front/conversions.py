@@ -81,11 +81,11 @@ def to_metadata(metadata: MetadataLike | None) -> Metadata:
     try:
         return validate_metadata(pairs)
     except (TypeError, ValueError):
-        return validate_metadata(_tolerate(pairs))
+        return validate_metadata(_drop_reserved(pairs))
 
 
-def _tolerate(pairs: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-    """Make metadata valid that grpcio accepts.
+def _drop_reserved(pairs: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """Make valid metadata of pairs that grpcio accepts.
 
     Applications pass on metadata that they received, so reserved keys are dropped.
     """

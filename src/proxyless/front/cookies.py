@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # A larger set-cookie header is ignored.
 COOKIE_BYTES_MAX: Final = 4096
-# Limits of what a jar keeps, of each origin.
+# Limits of what a jar keeps of each origin.
 COOKIES_MAX: Final = 32
 JAR_BYTES_MAX: Final = 16 * 1024
 # The size of the cookies that are sent with an RPC.
@@ -104,7 +104,7 @@ def parse_set_cookie(text: str, now_s: float, *, is_of_filter: bool = False) -> 
 
 
 class CookieJar:
-    """The cookies of a session, of each origin the newest last."""
+    """The cookies of a session, by origin, the newest last."""
 
     __slots__ = ("_of_backends", "_of_filter")
 

@@ -1,7 +1,7 @@
 """Channel and call credentials: ours, and conversions from grpcio's.
 
 grpcio's objects are converted if Python can read their content: certificates, composites, metadata
-plugins. Those that exist in grpcio's C++ only (ALTS, Google default, custom signers) raise a
+plugins. Those that exist in grpcio's C++ only (ALTS, compute engine, custom signers) raise a
 TypeError that names a replacement.
 
 Errors of plugins may have secrets in their texts, such as the body of a token server's response.

@@ -10,7 +10,7 @@ REQUEST_HASH: Final = Key[int]("request_hash")
 # RPC attribute, present if the RPC is measured: metric labels by name (A78). Pickers add to it in
 # each pick, even if the pick is queued or fails.
 PICK_LABELS: Final = Key[dict[str, str]]("pick_labels")
-# Entries of that dict which are no metric labels: why a pick is queued (A121). The kind is absent
+# Entries of that dict which are not metric labels: why a pick is queued (A121). The kind is absent
 # if no endpoint is connected; the priority is the index of the one that RPCs wait for.
 DELAY_KIND: Final = "delay_kind"
 DELAY_PRIORITY: Final = "delay_priority"

@@ -1,7 +1,7 @@
 """ConnectionLimit: the maximum number of connections of a subchannel (A105).
 
 One object is shared by the subchannels of a channel, or of a cluster. It changes during the life of
-a subchannel, and is no part of its identity, so a change never closes a connection.
+a subchannel, and is not part of its identity, so a change never closes a connection.
 """
 
 from __future__ import annotations

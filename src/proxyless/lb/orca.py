@@ -2,7 +2,7 @@
 
 Specs: A51 (wire format, per-call reports), A64, A114 (names of metrics).
 
-An `xds.data.orca.v3.OrcaLoadReport` comes in the trailing metadata of an RPC, or out of band
+An `xds.data.orca.v3.OrcaLoadReport` is sent in the trailing metadata of an RPC, or out of band
 (`Subchannel.watch_load_reports`). protobuf and the descriptors are imported with the first report,
 because most channels never get one.
 """

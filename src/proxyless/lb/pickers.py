@@ -50,7 +50,7 @@ class SubchannelPicker(Picker):
 
 
 class ForwardingPicker(Picker):
-    """Picks with the picker of a child; what it reports about failures is the child's, too."""
+    """Picks with the picker of a child, and forwards its status."""
 
     __slots__ = ("_child",)
 

@@ -1,4 +1,4 @@
-"""Explanations of RPCs, lint of resources, and CSDS.
+"""Explanations of RPCs, lint of resources, and the admin services of a process.
 
 explain           explanation of an RPC, given a config
 explain_clusters  its clusters: leaves, priorities, endpoints, drops

@@ -120,9 +120,9 @@ def _explain_host(config: XdsConfig, authority: str) -> Explanation:
     ]
     parts += count_more(len(others) - len(parts))
     best = best_domain(chosen, authority)
-    why = f": {best[1]} match of {quote(best[0])}" if best is not None else ""
+    match = f": {best[1]} match of {quote(best[0])}" if best is not None else ""
     name = name_of(chosen.name, chosen.domains)
-    text = f"virtual host {name} of {name_route_config(config.route_config.name)}{why}"
+    text = f"virtual host {name} of {name_route_config(config.route_config.name)}{match}"
     facts = {"name": chosen.name, "domain": best[0] if best is not None else ""}
     return Explanation("virtual_host", text, facts, tuple(parts))
 
@@ -252,7 +252,7 @@ def _explain_route(situation: Situation, entry: TableRoute) -> Explanation:
 
 
 def _find_loss(clusters: list[Explanation]) -> str:
-    """What makes a share of the RPCs fail; not of leaves, which may not be in use."""
+    """Reason for which a share of the RPCs fails; not of leaves, which may not be in use."""
     for each in clusters:
         if aborts := each.facts.get("aborts"):
             return str(aborts)
@@ -266,26 +266,26 @@ def _explain_timeout(action: RouteAction, routing: RoutingView) -> Explanation:
     choice = routing.timeout(action)
     limit = "no time limit" if choice.timeout_s == inf else f"at most {choice.timeout_s:g} s"
     if choice.field != "default":
-        whose = "" if choice.field.startswith("the listener's ") else "the route's "
-        why = f"from {whose}{choice.field}"
+        owner = "" if choice.field.startswith("the listener's ") else "the route's "
+        reason = f"from {owner}{choice.field}"
     elif choice.table == "final":
-        why = "because the route's max_stream_duration is empty"
+        reason = "because the route's max_stream_duration is empty"
     else:
-        why = "because neither the route nor the listener has a timeout"
+        reason = "because neither the route nor the listener has a timeout"
     facts = {
         "timeout_s": None if choice.timeout_s == inf else choice.timeout_s,
         "field": choice.field,
     }
-    return Explanation("timeout", f"timeout: {limit}, {why}", facts)
+    return Explanation("timeout", f"timeout: {limit}, {reason}", facts)
 
 
 def _explain_retry(action: RouteAction, routing: RoutingView) -> Explanation:
     policy = routing.retry_policy(action)
     if policy is None:
         return Explanation("retry", "retry: none", {"attempts_max": 1})
-    whose = "the route" if action.retry is not None else "the virtual host"
+    owner = "the route" if action.retry is not None else "the virtual host"
     codes = sorted(code.name for code in policy.retryable_codes)
-    text = f"retry: up to {policy.attempts_max} attempts on {', '.join(codes)}, from {whose}"
+    text = f"retry: up to {policy.attempts_max} attempts on {', '.join(codes)}, from {owner}"
     return Explanation("retry", text, {"attempts_max": policy.attempts_max, "codes": codes})
 
 
@@ -407,8 +407,8 @@ def _add_filters(
         for each in situation.routing.filters(route, cluster)
     )
     part = replace(part, parts=(*filters, *part.parts))
-    abort, some = find_aborts(filters)
-    facts = {**part.facts, "aborts": some}
+    abort, possible_abort = find_aborts(filters)
+    facts = {**part.facts, "aborts": possible_abort}
     if not abort:
         return replace(part, facts=facts)
     problem = name_problems(abort, part.problem)

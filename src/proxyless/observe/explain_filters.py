@@ -38,10 +38,10 @@ def explain_filter(view: FilterView, metadata: Metadata) -> Explanation:
 
 def find_aborts(filters: Iterable[Explanation]) -> tuple[str, str]:
     """The first filter that aborts every RPC, and the first before it that aborts some."""
-    some = ""
+    possible = ""
     for each in filters:
         abort = str(each.facts.get("abort", ""))
         if abort and each.facts["is_certain"]:
-            return abort, some
-        some = some or abort
-    return "", some
+            return abort, possible
+        possible = possible or abort
+    return "", possible

@@ -63,8 +63,8 @@ def _waits(rpc: Rpc, reason: str, *parts: Explanation) -> Explanation:
 def explain_error(error: BaseException) -> Explanation:
     """Explain the error of an RPC, and what would happen to such an RPC now.
 
-    For an asyncio channel, call it on the channel's loop. Raises TypeError if it is no error of an
-    RPC, ValueError if no channel of this package in this process has raised it, and RuntimeError
+    For an asyncio channel, call it on the channel's loop. Raises TypeError if it is not an error of
+    an RPC, ValueError if no channel of this package in this process has raised it, and RuntimeError
     in the child of a fork and in the thread of the background loop.
     """
     if not isinstance(error, grpc.RpcError):

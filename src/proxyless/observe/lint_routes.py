@@ -68,18 +68,18 @@ def check_route_config(message: Proto) -> Iterator[Finding]:
 
 
 def check_virtual_host(message: Proto) -> Iterator[Finding]:
-    takers = _Takers()
+    earlier = _RouteIndex()
     for number, route in enumerate(message.routes):
-        taker = takers.find(route.match)
-        if taker is not None:
-            text = f"is never used: routes[{taker}] takes all its RPCs"
+        covering = earlier.find(route.match)
+        if covering is not None:
+            text = f"is never used: routes[{covering}] takes all its RPCs"
             yield _warning(f"routes[{number}]", text, "unreachable-route")
-        # A route for a part of the RPCs of a path does not take all of another.
+        # A route for a fraction of its RPCs does not take all RPCs of another.
         elif _share(route.match) >= 1 and not _is_dropped(route):
-            takers.add(number, route.match)
+            earlier.add(number, route.match)
 
 
-class _Takers:
+class _RouteIndex:
     """Index of routes by their paths. With many routes, comparing each pair would take minutes."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class _Takers:
         self._by_path.setdefault(key, []).append((number, _headers(match)))
 
     def find(self, match: Proto) -> int | None:
-        """The number of the first route of which each RPC of this match is one."""
+        """The number of the first route that takes every RPC of this match."""
         headers = _headers(match)
         covering = (
             number

@@ -141,7 +141,7 @@ def exemplars_need_context(meter: Meter) -> bool:
 
 
 def _has_optional_exemplars(meter: Meter) -> bool:
-    """A measurement outside of a sampled span is not offered to the exemplar reservoir."""
+    """Whether measurements outside of a sampled span are kept from the exemplar reservoir."""
     return _names_exemplar_filter(meter, "AlwaysOffExemplarFilter", "TraceBasedExemplarFilter")
 
 

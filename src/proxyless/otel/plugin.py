@@ -72,7 +72,7 @@ class OpenTelemetryPlugin:
         """Raises ValueError for a name of a metric, label or attribute that does not exist.
 
         Trace contexts are propagated by `text_map_propagator`; the default is that of W3C. The
-        spans are those of A72; `span_attributes` adds attributes of ours, and `trace_delays` spans
+        spans are those of A72; `span_attributes` adds our own attributes, and `trace_delays` spans
         of delays (A121, a draft).
         """
         # Fixed at construction.

@@ -1,10 +1,9 @@
 """Sampling of calls: the sampler of OpenTelemetry's SDK is called before there is a span.
 
 `Tracer.start_span` of the SDK takes 4.5 µs for a span that is not sampled, of which the sampler
-takes 1.7 µs: it creates a span and its context, which nothing but the propagator reads. A
-`CallSampler` does the same without them, with W3C's propagator, which is the default. Nor does it
-call the SDK's sampler that samples a share of the traces, if a trace begins here and its id says
-that it is dropped.
+takes 1.7 µs: it creates a span and its context, which only the propagator reads. A `CallSampler`
+does the same without them, with W3C's propagator, which is the default. If a trace begins here and
+its id decides that it is dropped, the SDK's sampler by ratio is not called either.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ DECODE_ERRORS: Final = (DecodeError, UnicodeDecodeError)
 # one in Python, in 12 ms, and create the classes of all messages that a message may contain, in 20.
 _IS_UPB = api_implementation.Type() == "upb"
 
-# The tag of `FileDescriptorSet.file`, and the flag of a varint that goes on.
+# The tag of `FileDescriptorSet.file`, and the continuation bit of a varint.
 _FILE_TAG = 0x0A
 _MORE = 0x80
 

@@ -43,7 +43,7 @@ _VARINT_BITS_MAX: Final = 70
 
 
 class TooLargeError(DecodeError):
-    """A message has more elements than are accepted. The text says which."""
+    """A message has more elements than are accepted. The text names them."""
 
 
 def merge_in_steps(message: Proto, serialized: bytes) -> Generator[int, None, None]:
@@ -66,7 +66,7 @@ class _Merger:
 
     def merge(self, message: Proto, start: int, stop: int) -> Generator[int, None, None]:
         data = self._data
-        # The next part is data[start:at], of so many fields.
+        # The next part is data[start:at], with this many fields.
         at, fields = start, 0
         while at < stop:
             field_start = at

@@ -63,7 +63,7 @@ class Resolver(Protocol):
         """End a backoff now, and reset it."""
 
     def close(self) -> None:
-        """Stop: call the listener no more; cancel timers and tasks. Idempotent."""
+        """Stop calling the listener; cancel timers and tasks. Idempotent."""
 
 
 @runtime_checkable
@@ -102,7 +102,7 @@ class ResolverOptions:
     # None: connections are direct.
     proxy: ProxyServer | None = None
 
-    # Of the scheme `xds`.
+    # For the scheme `xds`.
     # Timeout of routes that set none; 0: no timeout.
     xds_default_timeout_s: float | None = None
     xds_holds_config: bool | None = None

@@ -92,7 +92,7 @@ def choose_look_up(
         return LookUp(Reason.FIRST)
     action: LookUp | GiveUp
     if history.is_under_way:
-        # This look-up answers requests made meanwhile.
+        # This look-up answers requests that are made during it.
         action, due_s = GiveUp(), history.began_s + times.answer_timeout_s
     elif history.retry_s is not None:
         # The backoff replaces the floor, and a request does not shorten it.

@@ -1,6 +1,6 @@
 """PollingResolver: base class of resolvers that poll, such as for a file.
 
-`poll` must not block. What may block (a name service, a remote disk) belongs into a task, as in
+`poll` must not block. What may block (a name service, a remote disk) belongs in a task, as in
 `dns`.
 """
 
@@ -32,7 +32,7 @@ class PollingResolver(ABC):
         self._interval_s = interval_s
         # The last result that could be used, and the last exception that was logged.
         self._found: tuple[Endpoint, ...] | Status | None = None
-        self._bug: Status | None = None
+        self._last_bug: Status | None = None
         self._poll_soon = Soon(clock, self._poll)
         self._timer = IDLE_TIMER
 
@@ -71,7 +71,7 @@ class PollingResolver(ABC):
     def _on_bug(self, error: Exception) -> Status:
         """The status that RPCs fail with. The same exception is logged once."""
         bug = Status(StatusCode.UNAVAILABLE, one_line(f"resolver raised {error!r}"))
-        if bug != self._bug:
-            self._bug = bug
+        if bug != self._last_bug:
+            self._last_bug = bug
             LOGGER.exception("resolver raised")
         return bug

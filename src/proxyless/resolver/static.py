@@ -68,8 +68,8 @@ class StaticFactory:
         return StaticResolver(endpoints, listener, context.clock)
 
     def default_authority(self, target: Target) -> str:
-        # Unlike grpcio, which sends the whole list: that is no authority (RFC 3986), and TLS would
-        # check the peer's certificate against it.
+        # Unlike grpcio, which sends the whole list: that is not an authority (RFC 3986), and TLS
+        # would check the peer's certificate against it.
         with naming_target(target):
             texts = _split(target)
             for text in texts:

@@ -1,9 +1,9 @@
 """Direct writes to the socket of an asyncio transport, past the transport's own buffer.
 
 A transport closes its socket at the first write error, and then responses that the kernel received
-before are never read. uvloop writes at the end of a turn, so the caller of its `write` cannot
-know which bytes have left the process. A direct write returns how many bytes the kernel has taken,
-or raises OSError, and the socket can still be read.
+before are never read. uvloop writes at the end of a turn, so after its `write` it is unknown which
+bytes have left the process. A direct write returns how many bytes the kernel has taken, or raises
+OSError, and the socket can still be read.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ def direct_descriptor(transport: asyncio.BaseTransport) -> int:
 
 
 def is_closed_by_peer(descriptor: int) -> bool:
-    """The peer has closed or reset the connection, even if there is unread data of its own."""
+    """Whether the peer has closed or reset the connection, even if its data is still unread."""
     poll = select.poll()
     poll.register(descriptor, _PEER_CLOSED)
     return bool(poll.poll(0))

@@ -38,7 +38,7 @@ def one_per_process(make: Callable[[], T]) -> Callable[[], T]:
 
 
 def empty_in_child(objects_by_loop: dict[Any, Any]) -> None:
-    """Empty this map in each child of a fork. The objects are not freed: their loops exist."""
+    """Empty this map in each child of a fork. Its objects are not freed: their loops exist."""
     inherited: list[dict[Any, Any]] = []
 
     def empty() -> None:

@@ -208,7 +208,7 @@ class _EventLoggers:
             # A copy: another loop's thread may be adding one.
             loggers = list(self._by_word.values())
             is_enabled = any(each.isEnabledFor(logging.DEBUG) for each in loggers)
-            # The key is gone if another thread has changed a level meanwhile.
+            # The key is gone if another thread has changed a level since.
             if cache is not None and _CHECKING in cache:
                 cache[_ANY] = is_enabled
         return is_enabled

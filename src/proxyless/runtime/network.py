@@ -183,7 +183,7 @@ class AsyncioNetwork:
         except BaseException:
             transport.abort()
             raise
-        if secured is None:  # asyncio returns None if the peer closed the connection meanwhile.
+        if secured is None:  # asyncio returns None if the peer closed the connection.
             raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
         return secured
 

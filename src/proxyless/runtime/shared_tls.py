@@ -58,7 +58,7 @@ class SharedBufferTls(SSLProtocol):
 
     @property
     def secured(self) -> asyncio.Transport:
-        """The transport for what is encrypted."""
+        """The transport of the data before encryption."""
         return cast("asyncio.Transport", self._app_transport)
 
 
@@ -78,7 +78,7 @@ async def connect_tls(
     except BaseException:
         sock.close()
         raise
-    # Before the connection is lost: asyncio forgets it then.
+    # Read before the connection is lost: asyncio drops it then.
     secured = made.secured
     try:
         await loop.create_connection(lambda: made, sock=sock)

@@ -156,7 +156,7 @@ class SocketTransport(asyncio.Transport):
 
     def _fail_to_connect(self, error: int) -> None:
         on_failed = self._on_failed
-        if on_failed is not None:  # The attempt was not aborted meanwhile.
+        if on_failed is not None:  # The attempt has not been aborted.
             self._cancel_connect()
             on_failed(OSError(error, os.strerror(error)))
 
@@ -232,7 +232,7 @@ class SocketTransport(asyncio.Transport):
 
     def _on_eof(self) -> None:
         if self._protocol.eof_received():
-            # The protocol goes on writing.
+            # The protocol may continue to write.
             self.pause_reading()
         else:
             self.close()
@@ -328,7 +328,7 @@ class SocketTransport(asyncio.Transport):
         return self._is_closing
 
     def close(self) -> None:
-        """Read no more, send what is left, and close. Idempotent."""
+        """Stop reading, send what is left, and close. Idempotent."""
         self.pause_reading()
         self._is_closing = True
         if not self._unsent:

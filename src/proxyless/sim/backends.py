@@ -68,8 +68,8 @@ class Backend:
     @property
     def accepted(self) -> int:
         """Number of connections since the first start."""
-        now = 0 if self._server is None else self._server.accepted
-        return self._accepted_before + now
+        since_start = 0 if self._server is None else self._server.accepted
+        return self._accepted_before + since_start
 
     async def start(self) -> None:
         """Start to serve. Idempotent."""

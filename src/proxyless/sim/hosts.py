@@ -151,12 +151,12 @@ class Host:
             connection.reset()
 
     def truncate_connections(self, after_bytes: int) -> None:
-        """Reset each connection after this host has received so many more bytes."""
+        """Reset each connection after this host has received this many more bytes."""
         for connection in self._note_connections("fault.truncate", after_bytes=after_bytes):
             connection.truncate(after_bytes)
 
     def truncate_replies(self, after_bytes: int) -> None:
-        """Reset each connection after this host has sent so many more bytes."""
+        """Reset each connection after this host has sent this many more bytes."""
         for connection in self._note_connections("fault.truncate_replies", after_bytes=after_bytes):
             connection.truncate_output(after_bytes)
 

@@ -70,7 +70,7 @@ class Pipe:
         self._chunks: deque[bytes | End] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self.unsent_bytes = 0
-        # A fault: reset the connection after so many more bytes.
+        # A fault: reset the connection after this many more bytes.
         self.bytes_until_cut: int | None = None
         # Called with a chunk and the number of its bytes that arrived before the reset.
         self.on_cut_short: Callable[[bytes, int], None] = lambda _sent, _arrived_bytes: None
@@ -146,7 +146,7 @@ class SimTransport(asyncio.Transport):
         """Pipes: to the peer and from it. Addresses: local and remote."""
         super().__init__()
         self._loop = loop
-        self._out, self._in = pipes
+        self._outgoing, self._incoming = pipes
         self.local, self.remote = addresses
         self._on_over = on_over
         # Set by `start`.
@@ -161,15 +161,15 @@ class SimTransport(asyncio.Transport):
         self._protocol = protocol
         self.is_paused = False
         protocol.connection_made(self)
-        self._in.wake()
+        self._incoming.wake()
 
     # Called by the protocol
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         if self.is_over or self._is_closing or not data:
             return
-        self._out.send(bytes(data))
-        if self._out.unsent_bytes > self._high_bytes and not self._is_writing_paused:
+        self._outgoing.send(bytes(data))
+        if self._outgoing.unsent_bytes > self._high_bytes and not self._is_writing_paused:
             self._is_writing_paused = True
             self._stream_protocol().pause_writing()
 
@@ -181,7 +181,7 @@ class SimTransport(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self.is_paused = False
-        self._in.wake()
+        self._incoming.wake()
 
     def is_closing(self) -> bool:
         return self._is_closing or self.is_over
@@ -190,7 +190,7 @@ class SimTransport(asyncio.Transport):
         """Send the buffered bytes, then close."""
         if not self.is_closing():
             self._is_closing = True
-            self._out.send(End.CLOSED)
+            self._outgoing.send(End.CLOSED)
             self._end_if_sent()
 
     def abort(self) -> None:
@@ -223,7 +223,7 @@ class SimTransport(asyncio.Transport):
 
     def on_drained(self) -> None:
         self._end_if_sent()
-        if self._is_writing_paused and self._out.unsent_bytes <= self._high_bytes // 4:
+        if self._is_writing_paused and self._outgoing.unsent_bytes <= self._high_bytes // 4:
             self._is_writing_paused = False
             if not self.is_over:
                 self._stream_protocol().resume_writing()
@@ -236,7 +236,7 @@ class SimTransport(asyncio.Transport):
 
     def answer_with_reset(self) -> None:
         """Answer bytes that arrived after the end. Bytes under way to the peer still arrive."""
-        self._out.send(End.RESET)
+        self._outgoing.send(End.RESET)
 
     # Called by faults
 
@@ -247,21 +247,21 @@ class SimTransport(asyncio.Transport):
     def vanish(self) -> None:
         """Close this end without notifying the peer."""
         self._is_closing = True
-        self._out.drop()
+        self._outgoing.drop()
         self._end_soon(ConnectionAbortedError("the machine is gone"))
 
     def truncate(self, after_bytes: int) -> None:
-        """Reset the connection when so many more bytes have arrived here."""
-        self._in.bytes_until_cut = after_bytes
+        """Reset the connection when this many more bytes have arrived here."""
+        self._incoming.bytes_until_cut = after_bytes
 
     def truncate_output(self, after_bytes: int) -> None:
-        """Reset the connection when so many more bytes have arrived at the peer."""
-        self._out.bytes_until_cut = after_bytes
+        """Reset the connection when this many more bytes have arrived at the peer."""
+        self._outgoing.bytes_until_cut = after_bytes
 
     def wake_pipes(self) -> None:
         """Called when a link of this connection has changed."""
-        self._in.wake()
-        self._out.wake()
+        self._incoming.wake()
+        self._outgoing.wake()
 
     def _stream_protocol(self) -> asyncio.Protocol | asyncio.BufferedProtocol:
         protocol = self._protocol
@@ -271,12 +271,12 @@ class SimTransport(asyncio.Transport):
     def _send_reset(self, error: Exception | None) -> None:
         if not self.is_over:
             self._is_closing = True
-            self._out.drop()
-            self._out.send(End.RESET)
+            self._outgoing.drop()
+            self._outgoing.send(End.RESET)
             self._end_soon(error)
 
     def _end_if_sent(self) -> None:
-        if self._is_closing and self._out.unsent_bytes <= KERNEL_BUFFER_BYTES:
+        if self._is_closing and self._outgoing.unsent_bytes <= KERNEL_BUFFER_BYTES:
             self._end_soon(None)
 
     def _end_soon(self, error: Exception | None) -> None:
@@ -289,6 +289,6 @@ class SimTransport(asyncio.Transport):
         self.is_over = True
         self._on_over(self)
         # Bytes that wait for this end are answered with a reset now.
-        self._in.wake()
+        self._incoming.wake()
         if self._protocol is not None:
             self._protocol.connection_lost(error)

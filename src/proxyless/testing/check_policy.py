@@ -130,17 +130,17 @@ def _explain(
 ) -> ConformanceError:
     """Return the error with as few steps as possible."""
 
-    def breaks_the_same_rule(some: Sequence[Step]) -> bool:
-        found = _replay(subject, seed, some)
+    def breaks_the_same_rule(candidate: Sequence[Step]) -> bool:
+        found = _replay(subject, seed, candidate)
         return found is not None and found.rule is error.rule
 
     shortest = shorten(steps, breaks_the_same_rule)
     # The error of a policy that is not repeatable may not occur again.
-    again = _replay(subject, seed, shortest) or error
+    repeated = _replay(subject, seed, shortest) or error
     explained = ConformanceError(
-        again.rule, again.observed, _make_reproduction(subject, origin, shortest)
+        repeated.rule, repeated.observed, _make_reproduction(subject, origin, shortest)
     )
-    explained.__cause__ = again.__cause__
+    explained.__cause__ = repeated.__cause__
     return explained
 
 

@@ -257,9 +257,9 @@ class PolicyHarness:
         if is_watched and connection.state is State.READY and connection.health is not state:
             connection.set_health(state)
 
-    def _expect_reresolution(self, before: int, why: str) -> None:
+    def _expect_reresolution(self, before: int, reason: str) -> None:
         if self._traits.requests_reresolution and self.helper.reresolutions <= before:
-            self._fail(Rule.RERESOLUTION, f"no re-resolution is requested, though {why}")
+            self._fail(Rule.RERESOLUTION, f"no re-resolution is requested, though {reason}")
 
     def begin_picks(self, count: int) -> None:
         if self.helper.reports:

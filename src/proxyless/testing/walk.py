@@ -70,7 +70,7 @@ class Walk:
             self._choose_overlap,
         )
         weighted = ([kind] * self._choose(_WEIGHTS) for kind in kinds)
-        self._kinds = [kind for some in weighted for kind in some]
+        self._kinds = [kind for group in weighted for kind in group]
         self._kinds += [self._choose_change] * _CHANGE_WEIGHT
 
     def choose_step(self, harness: PolicyHarness, steps_taken: int) -> Step:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from proxyless.runtime import Network
     from proxyless.transport.client import LoopTools, TransportOptions
 
-# It is called once, when the attempt is over: with a connection that takes calls, a reason, or None
+# Called once, when the attempt is over: with a connection that takes calls, a reason, or None
 # if the attempt was cancelled.
 OnDone = Callable[[ClientTransport | Status | None], None]
 
@@ -156,7 +156,7 @@ class PlainAttempt:
             cancel_connect()
 
     def _end(self) -> None:
-        """Call back no more, and refer to nothing: the queue may hold a cancelled deadline."""
+        """Drop callbacks and references: the queue may hold a cancelled deadline."""
         self._on_done = self._on_unusable = self._transport = self._cancel_connect = None
         self._tools.deadlines.cancel(self)
 

@@ -183,7 +183,7 @@ class ClientTransport(Pump):
 
     @property
     def lacks_streams(self) -> bool:
-        """Calls wait, and neither this connection nor a sibling has a free stream."""
+        """Whether calls wait, and neither this connection nor a sibling has a free stream."""
         return self._wire.lacks_streams
 
     def leave_siblings(self) -> None:
@@ -371,7 +371,7 @@ class ClientTransport(Pump):
             on_unusable(status)
 
     def _detach(self) -> None:
-        """Drop what refers to this object, so that it is freed without a collection."""
+        """Drop what refers to this object, so that it is freed without garbage collection."""
         self._wire.detach()
         self._stop_keepalive()
         self._keepalive = self._on_received = None

@@ -2,7 +2,7 @@
 
 Specs: A1, A86; RFC 9110, 9.3.6 (CONNECT).
 
-Everything behind the head of the response belongs to the tunnel; "a client MUST ignore any
+Everything after the head of the response belongs to the tunnel; "a client MUST ignore any
 Content-Length or Transfer-Encoding header fields received in a successful response to CONNECT" -
 RFC 9110. Other header fields are ignored, and the size of the head is limited.
 """
@@ -40,7 +40,7 @@ def encode_connect(target: str, authorization: str = "") -> bytes:
 class Accepted:
     """The tunnel is open."""
 
-    # Data behind the head.
+    # Data after the head.
     rest: bytes
 
 

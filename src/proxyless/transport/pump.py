@@ -71,7 +71,7 @@ class Pump(asyncio.BufferedProtocol):
 
     # Set by the subclass before `connection_made`.
     _wire: "Connection"
-    # So many pieces of output are written only if the peer has not closed the connection meanwhile.
+    # From this many pieces on, a write first checks whether the peer has closed the connection.
     _checked_pieces_min: int | float = inf
 
     def __init__(

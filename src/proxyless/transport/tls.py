@@ -22,7 +22,7 @@ from proxyless.transport.tls_sessions import ResumingContext, TlsSessions
 ALPN: Final = "h2"
 _ROOTS_VARIABLE: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 CONTEXTS_MAX: Final = 64
-# Contexts hold private keys, so few are kept that may not be needed any more.
+# Contexts hold private keys, so few of them are kept.
 CONTEXTS_WITH_KEY_MAX: Final = 16
 
 
@@ -119,7 +119,7 @@ class _ContextCache:
             if context is not None:
                 self._contexts[key] = context
                 return context
-        # Not with the lock: it may take long.
+        # Made without the lock: it may take long.
         context = _client_context(tls, roots_file)
         with self._lock:
             context = self._contexts.setdefault(key, context)
@@ -255,7 +255,7 @@ def _load_roots(
     try:
         if root_certificates is not None:
             # Comments between certificates may have any encoding. Inside a certificate, an escape
-            # is no base64, so it is refused.
+            # is not base64, so it is refused.
             text = root_certificates.decode("ascii", "backslashreplace")
             context.load_verify_locations(cadata=text)
         elif roots_file is not None:

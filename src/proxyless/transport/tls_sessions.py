@@ -53,7 +53,7 @@ class TlsSessions:
     def keep(self, connection: ssl.SSLObject) -> None:
         """Let others resume the session of this connection, whose peer is verified.
 
-        In TLS 1.3 the server sends what is needed behind the handshake: call this when there is
+        In TLS 1.3 the server sends what is needed after the handshake: call this when there is
         application data. Does nothing if the server has sent nothing, or if another connection has
         replaced the session that this one offered: of many that connect at once, one is enough.
         """

@@ -18,7 +18,7 @@ from proxyless.transport.pump import Pump
 
 
 class _ConnectProtocol(asyncio.Protocol):
-    """Sends CONNECT, and keeps the data behind the response."""
+    """Sends CONNECT, and keeps the data after the response."""
 
     # Set by `connection_made`.
     socket: asyncio.Transport
@@ -61,7 +61,7 @@ class Tunnel:
         # Fixed at construction.
         self._protocol = protocol
         self._target = target
-        # Data behind the response, before TLS.
+        # Data after the response, before TLS.
         self._rest = rest
         # Replaced by `start_tls`.
         self.socket = protocol.socket

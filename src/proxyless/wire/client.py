@@ -66,14 +66,14 @@ class ClientConnection(ResponseReceiver):
         self.outbound.emit(PREFACE + encode_limits(limits, _NO_PUSH))
 
     def detach(self) -> None:
-        """Refer to the owner no more: it is lost. So both are freed without a collection."""
+        """Drop the owner, which is lost, so that both are freed without garbage collection."""
         self._listener = NO_OWNER
         self.on_waiting = self.on_refused = _do_nothing
         self.outbound.detach()
 
     @property
     def is_usable(self) -> bool:
-        """New streams may be opened."""
+        """Whether new streams may be opened."""
         return not self.is_draining and self._next_stream_id <= STREAM_ID_MASK
 
     @property
@@ -215,7 +215,7 @@ class ClientConnection(ResponseReceiver):
 
     @property
     def lacks_streams(self) -> bool:
-        """Streams wait, and no connection of the group has a free one."""
+        """Whether streams wait, and no connection of the group has a free one."""
         if not self.waiting:
             return False
         return not any(each.has_free_stream for each in self.group or (self,))
@@ -310,7 +310,7 @@ class ClientConnection(ResponseReceiver):
         self._unsent_stream_id = self._next_stream_id
 
     def lose_unsent(self, status: Status) -> None:
-        """Nothing can be sent any more: end the streams of which nothing was. Opens no more."""
+        """Nothing more can be sent: end the streams of which nothing was. Opens no others."""
         if not self.is_closed:
             self.is_draining = True
             self._end_each(self._unsent_streams(status))

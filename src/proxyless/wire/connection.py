@@ -189,7 +189,7 @@ class Connection:
         """The peer has applied our settings."""
 
     def _is_idle(self, stream_id: int) -> bool:
-        """The stream was never opened."""
+        """Whether the stream was never opened."""
         raise NotImplementedError
 
     def _last_peer_stream_id(self) -> int:
@@ -435,7 +435,7 @@ class Connection:
         self.outbound.emit(grant_window(stream, self._trips, target_max, held_bytes))
 
     def on_delivery(self, size: int) -> None:
-        """So many bytes of `HeldMessages` are delivered or dropped."""
+        """This many bytes of `HeldMessages` are delivered or dropped."""
         self.held_bytes -= size
         if self._recv_window < self._recv_window_low and not self.is_closed:
             self._replenish_connection()

@@ -182,7 +182,7 @@ class Outbound:
             self._on_output()
 
     def detach(self) -> None:
-        """Call `on_output` no more."""
+        """Stop calling `on_output`."""
         self._on_output = _do_nothing
 
     def take_output(self) -> bytes:

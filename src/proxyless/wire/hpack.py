@@ -25,7 +25,7 @@ CACHED_BLOCK_FIELDS_MAX: Final = 32
 CACHED_NAMES_MAX: Final = 256
 # "An entry's size is the sum of its name's length …, its value's length …, and 32" - RFC 7541 4.1
 FIELD_OVERHEAD_BYTES: Final = 32
-# Size updates at the start of a block, which are no part of the list: "at most two" of six octets
+# Size updates at the start of a block, which are not part of the list: "at most two" of six octets
 # each - RFC 7541 4.2
 _SIZE_UPDATE_BYTES_MAX: Final = 12
 # "The initial value is 4,096 octets" - RFC 9113 6.5.2, SETTINGS_HEADER_TABLE_SIZE
@@ -94,7 +94,7 @@ def encode_field(name: bytes, value: bytes) -> bytes:
         return _encode_integer(index, 7, 0x80)
     size = len(value)
     if size < 0x7F:
-        # Of most values: their size is one octet.
+        # Most values: their size is one octet.
         return b"%b%c%b" % (_encode_name(name), size, value)
     return _encode_name(name) + _encode_integer(size, 7, 0x00) + value
 

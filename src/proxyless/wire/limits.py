@@ -190,7 +190,7 @@ RECENT_RESETS_MAX: Final = 1024
 
 
 class RecentResets:
-    """The streams we reset, on which frames may come that the peer sent before our RST_STREAM.
+    """The streams we reset, on which frames that the peer sent before our RST_STREAM may arrive.
 
     The peer may send what was left of the stream's window, and no more. Bounded: the oldest stream
     is evicted, and every id up to the highest evicted one counts as reset.

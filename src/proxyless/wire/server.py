@@ -158,7 +158,7 @@ class ServerStream(Stream):
 
     def refuse(self, status: Status) -> None:
         if self.is_send_closed or self.queue is not None:
-            # Trailers would wait for the client's window, and the client could go on sending.
+            # Trailers would wait for the client's window, and the client could continue to send.
             super().refuse(status)
         else:
             self.send_status(status)

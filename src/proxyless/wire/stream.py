@@ -139,7 +139,7 @@ class Stream:
 
     @property
     def is_send_closed(self) -> bool:
-        """The owner may send nothing more."""
+        """Whether the owner may send nothing more."""
         return not self.sending.takes_messages
 
     # Sending
@@ -151,7 +151,7 @@ class Stream:
 
     @property
     def is_writable(self) -> bool:
-        """Nothing waits for the peer's window."""
+        """Whether nothing waits for the peer's window."""
         return self.queue is None
 
     def send_message(

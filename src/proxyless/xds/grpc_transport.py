@@ -69,7 +69,7 @@ class ProbedCall(StreamCall, Protocol):
 
 @frozen
 class ChildChannel:
-    """What an application gives to channels to control planes (A110)."""
+    """Options that an application passes to channels to control planes (A110)."""
 
     options: ChannelOptions = field(default_factory=ChannelOptions)
     plugins: tuple[StatsPlugin, ...] = ()

@@ -7,7 +7,7 @@ A result has a load balancing config with a child of xds_cluster_manager for eac
 cluster, the XdsConfig as an attribute, and a config selector. A cluster that no route names any
 more is referenced until the old selector is closed and the last RPC on it is committed; then a
 result without it follows (A31-36). If listener or routes are lost, new RPCs fail or wait; routed
-RPCs go on, and changes of their clusters are published with further results.
+RPCs continue, and changes of their clusters are published with further results.
 """
 
 from __future__ import annotations

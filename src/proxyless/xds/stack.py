@@ -41,8 +41,8 @@ POLICIES_OF_EVERY_CONFIG: Final = (
     "cds_experimental",
     "xds_cluster_manager_experimental",
 )
-# Turns of the loop until a control plane on this machine has been connected to and asked. Imports
-# in these turns would delay that; they pass at once while the loop waits for another machine.
+# Turns of the loop in which the connection to a control plane on this machine is made and the first
+# request sent. Imports in these turns would delay that; a remote control plane takes far longer.
 TURNS_BEFORE_IMPORTS: Final = 5
 
 
@@ -121,7 +121,7 @@ class XdsStack:
 
 
 def _run_in_turns(clock: Clock, turns: int, actions: Iterator[Callable[[], object]]) -> None:
-    """Wait for so many turns of the loop, and run one action in each of the next."""
+    """Wait for this many turns of the loop, and run one action in each of the next."""
     if turns == 0:
         action = next(actions, None)
         if action is None:

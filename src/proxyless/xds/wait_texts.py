@@ -1,4 +1,4 @@
-"""Texts about missing resources: who has to send them, and how long it may take.
+"""Texts about missing resources: which server has to send each, and within what time.
 
 Used by errors of RPCs and by explanations, so that both have the same words.
 """

@@ -35,7 +35,7 @@ UNIX_ADDRESSES = st.builds(
         (ABSTRACT, "unix-abstract:x"),
     ],
 )
-def test_text_of_each_form(address: Address, text: str) -> None:
+def test_text_is_parsed_to_the_same_address(address: Address, text: str) -> None:
     assert str(address) == text
     assert parse_address(text) == address
 

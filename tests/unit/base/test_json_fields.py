@@ -167,7 +167,7 @@ TOO_LONG = f"{DURATION_MAX_S + 1}s"
     ("value", "number"),
     [(2, 2), (2.0, 2), ("2", 2), ("-2", -2), (0, 0), (2**64, 2**64), ("007", 7)],
 )
-def test_integers_in_all_their_forms(value: object, number: int) -> None:
+def test_to_integer_accepts_numbers_and_numeric_strings(value: object, number: int) -> None:
     assert to_integer(value) == number
 
 

@@ -80,7 +80,7 @@ def test_the_null_trace_cannot_be_subscribed_to() -> None:
     NULL.emit("x")
 
 
-def test_text_of_an_event() -> None:
+def test_text_of_an_event_has_its_name_and_fields() -> None:
     assert str(Event("priority.chosen", {"priority": 1, "why": "READY"})) == (
         "priority.chosen priority=1 why=READY"
     )

@@ -110,7 +110,7 @@ async def test_a_call_ends_at_its_deadline() -> None:
     assert world.take_frames().resets() == [(1, ErrorCode.CANCEL)]
 
 
-async def test_a_call_that_ended_has_no_deadline_any_more() -> None:
+async def test_ended_call_has_no_deadline() -> None:
     world = ClientTransportWorld()
     call = UnaryCall(world.transport, BLOCK, b"request", timeout_s=5.0)
     assert len(world.deadlines) == 1
@@ -275,8 +275,8 @@ async def test_messages_are_sent_in_the_order_of_writes() -> None:
     call = StreamingCall(world.transport, BLOCK)
     await call.write(b"one")
     await call.write(b"zipped", is_compressed=True)
-    heard = world.take_frames()
-    assert heard.payload(1) == prefixed(b"one") + prefixed(b"zipped", compressed=1)
+    sent = world.take_frames()
+    assert sent.payload(1) == prefixed(b"one") + prefixed(b"zipped", compressed=1)
     call.close_sending()
     call.close_sending()
     (last,) = world.take_frames().frames

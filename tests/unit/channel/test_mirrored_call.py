@@ -84,7 +84,7 @@ def test_copy_has_the_message_and_is_complete() -> None:
 
 @pytest.mark.spec("MR-04", "MR-08")
 @pytest.mark.parametrize("end", [StreamEnd(OK), UNAVAILABLE])
-def test_end_of_a_copy_is_counted_and_not_seen_by_the_channel(end: StreamEnd) -> None:
+def test_end_of_a_copy_is_counted_without_notifying_the_channel(end: StreamEnd) -> None:
     world = MirrorWorld()
     stream = world.send()
     assert world.calls.in_flight == 1

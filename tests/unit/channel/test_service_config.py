@@ -479,7 +479,7 @@ def test_the_health_checked_service_is_read(document: object, service: str | Non
 # Whole configs
 
 
-def test_all_that_is_wrong_is_said_at_once_by_its_path() -> None:
+def test_all_errors_are_reported_at_once_by_path() -> None:
     document = {
         "loadBalancingConfig": [{"new": {}}],
         "methodConfig": [

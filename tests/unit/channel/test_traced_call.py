@@ -203,7 +203,7 @@ def test_a_call_that_ends_before_it_is_resolved_has_neither_event_nor_attempt(
 
 
 @pytest.mark.spec("A121-04", "A121-06")
-def test_a_delay_goes_on_with_another_reason_and_ends_with_another_type() -> None:
+def test_delay_continues_with_another_reason_and_ends_with_another_type() -> None:
     world = TracedWorld(trace_delays=True)
     world.channel.request_connection()
     world.resolve()

@@ -92,7 +92,7 @@ def test_closed_pipe_is_no_error(
     parser = argparse.ArgumentParser()
     demo.fill_parser(parser)
     parser.set_defaults(parser=parser)
-    # What becomes of that is for all commands the same.
+    # All commands end a broken pipe in the same way.
     with pytest.raises(BrokenPipeError):
         demo.run(parser.parse_args(["--plain"]))
     assert capsys.readouterr().err == ""

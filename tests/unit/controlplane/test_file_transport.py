@@ -35,7 +35,7 @@ from tests.worlds.xds_clients import WatchRecorder
         ("file:///etc/mesh#1?x", "/etc/mesh#1?x"),
     ],
 )
-def test_path_of_a_uri(uri: str, path: str) -> None:
+def test_path_of_a_uri_is_decoded(uri: str, path: str) -> None:
     assert parse_file_uri(uri) == Path(path)
 
 

@@ -134,7 +134,7 @@ def test_change_is_found_by_the_next_poll(world: FileSourceWorld) -> None:
     assert [snapshot.version for snapshot in world.snapshots] == ["2"]
 
 
-def test_change_is_read_when_nothing_changes_any_more(world: FileSourceWorld) -> None:
+def test_change_is_read_when_files_have_settled(world: FileSourceWorld) -> None:
     world.write("a.yaml", clusters("a"))
     world.start()
     world.write("a.yaml", clusters("a", "b"))
@@ -661,7 +661,7 @@ def test_scan_reads_no_further_file_after_close(
     assert read == ["a.yaml"]
 
 
-def test_polling_goes_on_when_reading_raises(
+def test_polling_continues_when_reading_raises(
     world: FileSourceWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.write("a.yaml", clusters("a"))
@@ -681,7 +681,7 @@ def test_polling_goes_on_when_reading_raises(
     assert world.names() == ["b"]
 
 
-def test_polling_goes_on_when_listing_raises(
+def test_polling_continues_when_listing_raises(
     world: FileSourceWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.write("a.yaml", clusters("a"))
@@ -700,7 +700,7 @@ def test_polling_goes_on_when_listing_raises(
     assert world.names() == ["b"]
 
 
-def test_polling_goes_on_when_the_offload_raises(tmp_path: Path) -> None:
+def test_polling_continues_when_the_offload_raises(tmp_path: Path) -> None:
     """For example when the process has too many threads."""
     has_threads = False
 
@@ -721,7 +721,7 @@ def test_polling_goes_on_when_the_offload_raises(tmp_path: Path) -> None:
     assert world.names() == ["a"]
 
 
-def test_polling_goes_on_when_a_callback_raises(tmp_path: Path) -> None:
+def test_polling_continues_when_a_callback_raises(tmp_path: Path) -> None:
     world = FileSourceWorld(tmp_path, allow_empty=True)
     world.start()
     received: list[Snapshot] = []

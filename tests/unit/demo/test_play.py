@@ -47,7 +47,7 @@ def kill(stage: Stage) -> Awaitable[str | None]:
     return stage.kill("a")
 
 
-STEP = Step("kill", "a dies", "b answers", kill, served_by(["b1"]), patience_s=5.0, hold_s=2.0)
+STEP = Step("kill", "a dies", "b answers", kill, served_by(["b1"]), limit_s=5.0, hold_s=2.0)
 
 
 def play(

@@ -206,13 +206,17 @@ def test_the_last_of_two_equal_options_is_used() -> None:
 
 
 @pytest.mark.parametrize(("value", "bytes_max"), [(-1, 2**32 - 1), (0, 0), (5, 5)])
-def test_the_largest_message_received(value: int, bytes_max: int) -> None:
+def test_receive_limit_is_the_option_or_unlimited_for_negative_values(
+    value: int, bytes_max: int
+) -> None:
     made = make(("grpc.max_receive_message_length", value))
     assert made.subchannel.transport.limits.message_bytes_max == bytes_max
 
 
 @pytest.mark.parametrize(("value_ms", "timeout_s"), [(0, inf), (NEVER_MS, inf), (1500, 1.5)])
-def test_the_idle_timeout(value_ms: int, timeout_s: float) -> None:
+def test_idle_timeout_is_infinite_for_0_and_the_largest_int32(
+    value_ms: int, timeout_s: float
+) -> None:
     assert make(("grpc.client_idle_timeout_ms", value_ms)).idle_timeout_s == timeout_s
 
 

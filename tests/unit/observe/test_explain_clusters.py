@@ -83,7 +83,9 @@ GOOD = endpoints("a", "127.0.0.1:1")
         (cluster("a"), None, "EDS resource a: gone"),
     ],
 )
-def test_why_every_rpc_fails(made: Cluster, found: EndpointResource | None, problem: str) -> None:
+def test_problem_is_the_reason_for_which_every_rpc_fails(
+    made: Cluster, found: EndpointResource | None, problem: str
+) -> None:
     explanation = explained(made, found, "EDS resource a: gone")
     assert explanation.problem == f'cluster "a": {problem}'
     assert explanation.text == explanation.problem

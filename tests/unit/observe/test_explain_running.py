@@ -346,7 +346,7 @@ def test_unreachable_control_plane_is_shown_while_rpcs_succeed(mesh: Mesh) -> No
     mesh.run(story)
 
 
-def test_server_that_is_connected_and_silent_is_not_said_to_answer(mesh: Mesh) -> None:
+def test_silent_server_is_not_described_as_answering_when_it_is_connected(mesh: Mesh) -> None:
     async def story() -> None:
         await mesh.until_connected()
         mesh.control.delay(300.0)

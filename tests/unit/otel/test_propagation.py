@@ -56,7 +56,7 @@ def test_what_is_not_in_the_format_is_not_parsed(value: bytes | None) -> None:
 
 
 @pytest.mark.spec("A72-09", "A72-11")
-def test_metadata_is_binary_or_text_as_the_propagator_says() -> None:
+def test_metadata_is_binary_or_text_as_the_propagator_sets_it() -> None:
     assert to_metadata(GrpcTraceBinPropagator(), CONTEXT) == (("grpc-trace-bin", ENCODED),)
     assert to_metadata(TraceContextTextMapPropagator(), CONTEXT) == (
         ("traceparent", f"00-{SPAN.trace_id:032x}-{SPAN.span_id:016x}-01"),

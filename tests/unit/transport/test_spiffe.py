@@ -55,7 +55,7 @@ NOT_IN_MAP = "trust domain '%s' is not in the trust bundle map, which has 'a.exa
         ("spiffe://a/" + "x" * (ID_LENGTH_MAX - 11), "a"),
     ],
 )
-def test_ids_and_their_trust_domains(uri: str, domain: str) -> None:
+def test_valid_id_has_its_trust_domain(uri: str, domain: str) -> None:
     assert refuse_spiffe_id(uri) is None
     assert trust_domain_of(uri) == domain
 

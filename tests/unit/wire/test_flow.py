@@ -437,5 +437,5 @@ def test_a_header_block_larger_than_a_frame_is_continued() -> None:
     server = RawServer()
     encoder = RequestEncoder(path="/s/m", authority="a")
     server.call(b"x", request=encoder.block(metadata=(("k", "v" * 40_000),)))
-    kinds_heard = [frame.kind for frame in server.read_output().frames]
-    assert kinds_heard == [kinds.HEADERS, kinds.CONTINUATION, kinds.CONTINUATION, kinds.DATA]
+    kinds_read = [frame.kind for frame in server.read_output().frames]
+    assert kinds_read == [kinds.HEADERS, kinds.CONTINUATION, kinds.CONTINUATION, kinds.DATA]

@@ -166,7 +166,7 @@ def test_our_blocks_can_be_concatenated(fields: list[Field]) -> None:
         ("408825a849e95ba97d7f8925a849e95bb8e8b4bf", ("custom-key", "custom-value")),
     ],
 )
-def test_examples_of_rfc_7541(block: str, field: tuple[str, str]) -> None:
+def test_examples_of_rfc_7541_are_decoded(block: str, field: tuple[str, str]) -> None:
     name, value = field
     assert decode_fields(bytes.fromhex(block), LIMIT) == [(name.encode(), value.encode())]
 

@@ -271,7 +271,7 @@ def test_a_request_that_is_not_grpc_gets_an_http_status(
     client.send(headers(1, request_fields, end=True))
     assert sent_blocks(client) == [([(":status", http_status)], True)]
     assert client.owner.handlers == []
-    assert client.request(3) is client.owner.handlers[0], "the connection goes on"
+    assert client.request(3) is client.owner.handlers[0], "the connection stays open"
 
 
 def test_trailers_over_the_limit_end_their_call_only() -> None:

@@ -170,13 +170,13 @@ class InteropClient:
 
 
 async def _expect(awaitable: Untyped, code: grpc.StatusCode, details: str | None = None) -> None:
-    found, said = grpc.StatusCode.OK, ""
+    found, text = grpc.StatusCode.OK, ""
     try:
         await awaitable
     except grpc.aio.AioRpcError as error:
-        found, said = error.code(), error.details() or ""
+        found, text = error.code(), error.details() or ""
     _check(found, code)
-    assert details is None or said == details, f"{said!r}, wanted {details!r}"
+    assert details is None or text == details, f"{text!r}, wanted {details!r}"
 
 
 def _check(code: grpc.StatusCode, wanted: grpc.StatusCode) -> None:

@@ -38,7 +38,7 @@ SLOW: Final = "/peers.Echo/Slow"
 FAIL: Final = "/peers.Echo/Fail"
 FAIL_AT: Final = "/peers.Echo/FailAt"
 NAMES: Final = ("a", "b", "c")
-# Within it a client has received a change and answered. Then it uses it, but for this time.
+# Time in which a client receives a change and answers; then time until it uses the change.
 _ANSWER_S: Final = 8.0
 _SETTLE_S: Final = 0.5
 
@@ -49,7 +49,7 @@ class Backend:
     def __init__(self, name: str) -> None:
         self.name: Final = name
         self.address = ""
-        # RPCs that `Fail` has seen, by the key in the request.
+        # RPCs that `Fail` has received, by the key in the request.
         self.attempts: Counter[str] = Counter()
         self._server: Untyped = None
 

@@ -57,7 +57,7 @@ class BackendFaults:
             await pause(random_gap_s(random, 10.0))
             if not scenario.has_faults:
                 return
-            if random_bool(random, 0.2):  # GOAWAY is no fault, so any backend may send it.
+            if random_bool(random, 0.2):  # GOAWAY is not a fault, so any backend may send it.
                 scenario.world.backends[choose(random, scenario.backend_names)].say_goaway()
             elif victims:
                 backend = scenario.world.backends[choose(random, victims)]

@@ -128,7 +128,7 @@ class _Run:
         return 0
 
     async def _follow(self, on_change: Callable[[], None]) -> None:
-        """Take samples for ever. Raises SourceError if there is not even one."""
+        """Take samples until cancelled. Raises SourceError if there is not even one."""
         while True:
             try:
                 async for sample in self._source.samples():

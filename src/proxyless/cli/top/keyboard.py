@@ -20,7 +20,7 @@ READ_BYTES: Final = 1024
 class Keyboard:
     """Calls a function with the name of each key while it is entered.
 
-    Does nothing if standard input is no terminal, and on Windows. Its exit restores the terminal.
+    Does nothing on Windows, or if standard input is not a terminal. Its exit restores the terminal.
     """
 
     def __init__(self, on_key: Callable[[str], None]) -> None:

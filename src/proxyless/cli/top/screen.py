@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 EVENTS_SHOWN: Final = 5
 DETAIL_LINES: Final = 3
-# Lines of the screen that are no rows: head, border and titles of the table, footer.
+# Lines of the screen that are not rows: head, border and titles of the table, footer.
 _OTHER_LINES: Final = 5
 
 _LEFT_COLUMNS: Final = frozenset(
@@ -92,14 +92,14 @@ def _render_tree(channel: ChannelRow) -> RenderableType:
 
 
 def render_table(table: SampleTable, navigation: Navigation, visible: int) -> Table:
-    """A table with at most so many rows around the selected one."""
+    """A table with at most `visible` rows, around the selected one."""
     rows = order_rows(table, navigation)
     selected = find_selected(rows, navigation)
     first = min(max(0, selected - visible // 2), max(0, len(rows) - visible))
-    made = Table.grid(padding=(0, 2), expand=True)
+    grid = Table.grid(padding=(0, 2), expand=True)
     for column in table.columns:
         is_last = column == table.columns[-1]
-        made.add_column(
+        grid.add_column(
             justify="left" if column in _LEFT_COLUMNS else "right",
             no_wrap=True,
             overflow="ellipsis",
@@ -108,11 +108,11 @@ def render_table(table: SampleTable, navigation: Navigation, visible: int) -> Ta
     arrow = "▲" if navigation.is_reversed else "▼"
     # In front, where a narrow column does not cut it off.
     titles = (f"{arrow} {each}" if each == navigation.sort else each for each in table.columns)
-    made.add_row(*(Text(title.upper(), style="dim") for title in titles))
+    grid.add_row(*(Text(title.upper(), style="dim") for title in titles))
     for index, row in enumerate(rows[first : first + visible], start=first):
         style = "reverse" if index == selected else ""
-        made.add_row(*(Text(cell.text, style=cell.style) for cell in row.cells), style=style)
-    return made
+        grid.add_row(*(Text(cell.text, style=cell.style) for cell in row.cells), style=style)
+    return grid
 
 
 def _render_events(sample: Sample) -> Group:

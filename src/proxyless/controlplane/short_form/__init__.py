@@ -1,4 +1,4 @@
-"""Short form of a mesh in files: a service, its routes and clusters, and the xDS resources of it.
+"""Short form of a mesh in files: a service, its routes and clusters, and its xDS resources.
 
 schema    validator, and the JSON Schema in schema.json
 routes    listener and route config

@@ -319,7 +319,7 @@ class AioChannel(
         if self._core is not None:
             raise RuntimeError(_OTHER_LOOP)
         if self._inherited is not None and self.loop is loop:
-            # The child of a fork goes on with the loop of its parent, and so with its timers.
+            # The child of a fork runs the loop of its parent, with its timers.
             self._inherited.close()
         self.loop = loop
         self._core = self._open_core()

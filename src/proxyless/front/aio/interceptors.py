@@ -1,4 +1,4 @@
-"""Interceptors of grpc.aio: runs them, and the call objects that applications get meanwhile.
+"""Interceptors of grpc.aio: runs them, and the call objects that applications get before the RPC.
 
 An interceptor gets a continuation and the call's details, and returns a call, a response, or an
 iterator of responses. It is a coroutine, so the application's call object has to exist before the
@@ -146,7 +146,7 @@ class InterceptedCall:
             try:
                 self.add_done_callback(callback)
             except Exception as error:
-                # The call has ended already, and the others are called all the same.
+                # The call has ended, and the other callbacks are still called.
                 task.get_loop().call_exception_handler(
                     {"message": "exception in a done callback of an RPC", "exception": error}
                 )
@@ -307,7 +307,7 @@ class _Writes:
             yield request
 
     async def put(self, request: Any, call: Any) -> None:
-        """Add a request; return without it if the call ends meanwhile."""
+        """Add a request; return without it if the call ends first."""
         put = asyncio.ensure_future(self._queue.put(request))
         ended = asyncio.ensure_future(call.code())
         try:

@@ -116,7 +116,7 @@ class Outcome:
         """Deliver an end after this number of turns of the loop."""
         if turns > 0:
             self.loop.call_soon(self._defer_end, end, turns - 1)
-        elif self.end is None:  # Not cancelled meanwhile.
+        elif self.end is None:  # Not cancelled since.
             self.is_starting = False
             self.head = self.head or EMPTY_METADATA
             # Not that of a subclass, which was called before.
@@ -215,7 +215,7 @@ class Outcome:
 
 
 def _is_failure(end: StreamEnd) -> bool:
-    """The end is neither the server's answer nor an effect of the application's `cancel`."""
+    """Whether the end comes neither from the server nor from the application's `cancel`."""
     return not end.is_from_trailers and end.status is not CANCELLED
 
 

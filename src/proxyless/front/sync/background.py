@@ -46,7 +46,7 @@ _LOGGER: Final = logging.getLogger("proxyless.channel")
 # Limits for closing one channel, and for closing all when the interpreter exits.
 _CLOSE_TIMEOUT_S: Final = 2.0
 _EXIT_TIMEOUT_S: Final = 0.5
-# How long finalization waits for threads that it has woken, to end.
+# How long finalization waits for the threads that it has woken.
 _FINAL_WAKE_S: Final = 0.01
 # How long an idle callback thread waits for the next callback before it ends.
 _LINGER_S: Final = 1.0
@@ -100,7 +100,7 @@ class Background:
             self._is_woken = True
             self._loop.call_soon_threadsafe(self._run_inbox)
         except RuntimeError:
-            pass  # Closed meanwhile, at exit.
+            pass  # The loop has been closed, at exit.
         except BaseException:
             # Ctrl-C, inside of asyncio. Other threads that have posted rely on this wake-up.
             self._loop.call_soon_threadsafe(self._run_inbox)
@@ -191,7 +191,7 @@ class Background:
             self._is_stop_decided.wait(_EXIT_TIMEOUT_S * 2)
 
     async def _finish(self) -> None:
-        # Start the calls that were posted meanwhile: their threads wait for them.
+        # Start the calls that were posted since: their threads wait for them.
         self._run_inbox()
         if any(core.calls for core in self._cores):
             self.wake_at_finalization()

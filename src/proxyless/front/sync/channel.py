@@ -160,7 +160,7 @@ class SyncChannel(
                 background.add(core)
                 self._binding = binding
             if self._is_closed:
-                # Closed meanwhile by another thread, which may not have closed this core.
+                # Another thread has closed the channel, and may not have closed this core.
                 binding.core.close()
                 raise ValueError(_CLOSED)
             return binding

@@ -184,7 +184,7 @@ class Outcome:
 
     @property
     def takes_requests(self) -> bool:
-        """The server may still read requests."""
+        """Whether the server may still read requests."""
         return self.end is None
 
     def _conclude(self, end: StreamEnd) -> None:

@@ -9,7 +9,7 @@ A target of weight 0 has a child, so that it is connected when its weight grows,
 in picks and in the state.
 
 Many children are updated in slices (`runtime.work_queue`), and their reports are combined once per
-turn. A child that has not got its first update counts as CONNECTING.
+turn. A child without its first update counts as CONNECTING.
 """
 
 from bisect import bisect
@@ -179,7 +179,7 @@ class WeightedTargetPolicy:
         # From the last update: the targets, and its endpoints by child.
         self._targets: Mapping[str, TargetConfig] = {}
         self._split = NO_SPLIT
-        # The last update; the targets that have not got it yet; and the rejections of others.
+        # The last update; the targets that wait for it; and the rejections of the others.
         self._update: Update | None = None
         self._waiting: deque[str] = deque()
         self._rejections: list[str] = []
@@ -235,7 +235,7 @@ class WeightedTargetPolicy:
         endpoints = self._split.endpoints_of(name)
         self._rejections += self._children[name].update_policy(part, endpoints, target.policy)
         if self._rejections and not self._hold.active:
-            # There is no update to return them from.
+            # `update` has returned, and can no longer report the rejections.
             self._rejections = []
             self._helper.request_reresolution()
         return bool(self._waiting)

@@ -88,7 +88,7 @@ class FlightRecorder:
         # The newest channels, by ID.
         self._channels: dict[int, RecordedChannel] = {}
         # Of the channels with failed RPCs, by ID.
-        self._storms: dict[int, StormDetector] = {}
+        self._storm_detectors: dict[int, StormDetector] = {}
         # Called once, when many RPCs fail.
         self.on_storm: Callable[[], None] | None = None
         self.has_had_storm = False
@@ -147,11 +147,11 @@ class FlightRecorder:
     def on_failed_rpc(self, now_s: float, counts: ChannelCounts) -> None:
         if self.on_storm is None:
             return
-        detector = self._storms.get(counts.channel_id)
+        detector = self._storm_detectors.get(counts.channel_id)
         if detector is None:
-            if len(self._storms) >= CHANNELS_MAX:
-                self._storms.pop(next(iter(self._storms)), None)
-            detector = self._storms[counts.channel_id] = StormDetector()
+            if len(self._storm_detectors) >= CHANNELS_MAX:
+                self._storm_detectors.pop(next(iter(self._storm_detectors)), None)
+            detector = self._storm_detectors[counts.channel_id] = StormDetector()
         if detector.on_failure(now_s, counts.succeeded):
             on_storm, self.on_storm = self.on_storm, None
             self.has_had_storm = True

@@ -32,7 +32,7 @@ _Key: TypeAlias = tuple[int, str, str, str]
 
 @frozen
 class ResourceChange:
-    """A resource that has arrived, or without contents one that is not held any more."""
+    """A resource that has arrived or, without contents, one that is no longer held."""
 
     number: int
     time: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-# In the window at least so many RPCs fail, and this share of those that end.
+# In the window at least this many RPCs fail, and this share of those that end.
 WINDOW_S: Final = 10.0
 FAILURES_MIN: Final = 50
 SHARE_MIN: Final = 0.5

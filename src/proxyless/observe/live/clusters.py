@@ -69,7 +69,7 @@ class ClusterRow:
 
 @frozen
 class _Place:
-    """What the nodes above a subchannel say about it."""
+    """Properties of a subchannel that the nodes above it have."""
 
     priority: int = 0
     locality: str = ""

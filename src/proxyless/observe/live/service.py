@@ -236,9 +236,9 @@ def check_target(target: str) -> None:
 
 
 def no_such_channel(target: str, channel_id: int) -> RefusedRequestError:
-    which = [f"target {quote(target)}"] if target else []
-    which += [f"ID {channel_id}"] if channel_id else []
-    text = f"no open channel with {' and '.join(which)}" if which else "no open channel"
+    conditions = [f"target {quote(target)}"] if target else []
+    conditions += [f"ID {channel_id}"] if channel_id else []
+    text = f"no open channel with {' and '.join(conditions)}" if conditions else "no open channel"
     return RefusedRequestError(grpc.StatusCode.NOT_FOUND, text)
 
 

@@ -24,7 +24,7 @@ class FaultInjector:
         self._world = world
         self._control = control
         self._cut: set[str] = set()
-        self._hung: set[str] = set()
+        self._hung_hosts: set[str] = set()
 
     async def inject(self, action: FaultAction, backend: Backend) -> None:  # noqa: C901 - a table
         match action.fault:
@@ -103,8 +103,8 @@ class FaultInjector:
             (host.cut if is_cut else host.heal)(*self._clients())
 
     def _set_hung(self, host: Host, *, is_hung: bool) -> None:
-        if is_hung != (host.name in self._hung):
-            self._hung ^= {host.name}
+        if is_hung != (host.name in self._hung_hosts):
+            self._hung_hosts ^= {host.name}
             (host.hang if is_hung else host.wake)(*self._clients())
 
 

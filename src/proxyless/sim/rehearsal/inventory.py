@@ -3,7 +3,7 @@
 A mesh is what a control plane serves at one time: the files, and each set of files that is pushed.
 An inventory has the machines of all meshes: one per endpoint, at the endpoint's own addresses, and
 one per address of a DNS name. Resources are parsed as a client parses them, so an endpoint that
-clients ignore is no machine.
+clients ignore is not a machine.
 """
 
 from __future__ import annotations

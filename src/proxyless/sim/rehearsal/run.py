@@ -1,8 +1,8 @@
 """Execution of a script in a simulated world.
 
 The machines of an inventory, a control plane that serves the meshes, and clients with real channels
-live in one world. Each RPC is recorded as its application saw it, and each event with its time;
-`verdicts` and `report` evaluate the records.
+run in one world. Each RPC is recorded with the result that its application gets, and each event
+with its time; `verdicts` and `report` evaluate the records.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class _Run:
         self._mesh = 0
         self._active_faults = ActiveFaults()
         self._rpcs: list[Rpc] = []
-        self._happenings: list[TimelineEntry] = []
+        self._timeline: list[TimelineEntry] = []
         self._refusals: list[TimelineEntry] = []
 
     def run(self) -> RunRecord:
@@ -227,7 +227,7 @@ class _Run:
             raise KeyboardInterrupt from error
         return RunRecord(
             tuple(self._rpcs),
-            tuple(self._happenings),
+            tuple(self._timeline),
             tuple(self._refusals),
             tuple(self._picks.stray_picks),
             (*world.exceptions, *world.left_behind),
@@ -366,7 +366,7 @@ class _Run:
         return backends
 
     def _add_entry(self, what: str) -> None:
-        self._happenings.append(TimelineEntry(self._now_s(), what))
+        self._timeline.append(TimelineEntry(self._now_s(), what))
 
 
 @contextmanager

@@ -40,10 +40,11 @@ def judge(script: Script, inventory: Inventory, record: RunRecord) -> list[Verdi
 
 
 def _judge_always(record: RunRecord) -> Iterator[Verdict]:
-    stray, left = record.stray_picks, record.left_behind
+    stray, left_behind = record.stray_picks, record.left_behind
     picks = _shorten(stray) or "none did"
     yield Verdict("no RPC is sent to an endpoint outside the config", not stray, picks)
-    yield Verdict("nothing is left when all is closed", not left, _shorten(left) or "nothing is")
+    found = _shorten(left_behind) or "nothing is"
+    yield Verdict("nothing is left when all is closed", not left_behind, found)
 
 
 class _Judge:
@@ -175,11 +176,11 @@ def _show_others(others: Counter[str], verb: str) -> str:
     if not others:
         return f"none {verb} others"
     shown = ", ".join(f"{times} {verb} {name}" for name, times in others.most_common(_SHOWN_MAX))
-    rest = len(others) - _SHOWN_MAX
-    return f"{shown} and {rest} more" if rest > 0 else shown
+    more = len(others) - _SHOWN_MAX
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _shorten(texts: Sequence[str]) -> str:
     shown = "; ".join(texts[:_SHOWN_MAX])
-    rest = len(texts) - _SHOWN_MAX
-    return f"{shown}; and {rest} more" if rest > 0 else shown
+    more = len(texts) - _SHOWN_MAX
+    return f"{shown}; and {more} more" if more > 0 else shown

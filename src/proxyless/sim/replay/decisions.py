@@ -87,9 +87,9 @@ def compare_decisions(
         after = replayed.get(subject, ())
         values = [each.value for each in before]
         # The re-run ends a little later.
-        again = [each.value for each in after if each.at_s <= end_s]
-        if len(again) < len(values):
-            again = [each.value for each in after][: len(values)]
-        is_same = again == values if has_start else again[-len(values) :] == values
+        repeated = [each.value for each in after if each.at_s <= end_s]
+        if len(repeated) < len(values):
+            repeated = [each.value for each in after][: len(values)]
+        is_same = repeated == values if has_start else repeated[-len(values) :] == values
         compared.append(Comparison(subject, tuple(before), tuple(after), is_same))
     return tuple(compared)

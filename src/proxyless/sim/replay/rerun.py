@@ -55,7 +55,7 @@ LATENCY_S: Final = 0.000_01
 GRACE_S: Final = 1.0
 # Time that a connection takes in the re-run and may not have taken in the recording.
 CONNECT_S: Final = 0.1
-# How often the connections are looked at during an RPC.
+# Samples of the connections during an RPC.
 SAMPLES: Final = 50
 # Of a re-run RPC. The config and the first connection take some milliseconds here.
 RPC_TIMEOUT_S: Final = 10.0
@@ -141,9 +141,9 @@ class _Rerun:
 
     def run(self) -> tuple[dict[str, list[Decision]], list[PickComparison]]:
         """The decisions and the picks of the re-run."""
-        again = read_lines(self._world.run(self._live()))
+        rerun = read_lines(self._world.run(self._live()))
         story = self._story
-        decisions = find_decisions(again.entries, self._start_s, listeners_as_targets(story))
+        decisions = find_decisions(rerun.entries, self._start_s, listeners_as_targets(story))
         # The original may name its targets differently.
         names = {
             f"state of xds:///{listener}": f"state of {target}"
@@ -226,7 +226,7 @@ class _Rerun:
         """The ready addresses while the RPC ran, until the recorded one is among them.
 
         The recorded RPC may have waited for a connection, or have been sent again on another one
-        when its backend went away. The re-run has other delays, so it looks at the whole time.
+        when its backend went away. The re-run has other delays, so the whole RPC is sampled.
         """
         possible = self._possible(channel, step)
         until_s = self._start_s + step.ended_s + CONNECT_S

@@ -33,9 +33,9 @@ IGNORE_RESOURCE_DELETION: Final = "ignore_resource_deletion"
 FAIL_ON_DATA_ERRORS: Final = "fail_on_data_errors"
 RESOURCE_TIMER_IS_TRANSIENT_ERROR: Final = "resource_timer_is_transient_error"
 TRUSTED_XDS_SERVER: Final = "trusted_xds_server"
-# Our own: the incremental variant of the protocol.
+# A feature of Proxyless only: the incremental variant of the protocol.
 DELTA: Final = "delta"
-# Features that have an effect. "xds_v3" has none: there is no other version any more.
+# Features that have an effect. "xds_v3" has none: v3 is the only version.
 KNOWN_FEATURES: Final = frozenset(
     {
         IGNORE_RESOURCE_DELETION,
@@ -183,7 +183,7 @@ class Bootstrap:
 
 
 def read_bootstrap_file(path: str) -> bytes:
-    """Read the file; not more than enough to find that it is too large."""
+    """Read the file, up to one byte beyond the limit."""
     with open(path, "rb") as file:
         return file.read(BYTES_MAX + 1)
 

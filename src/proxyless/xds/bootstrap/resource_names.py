@@ -62,7 +62,7 @@ def parse_resource_name(text: str, resource_type: str) -> ResourceName | Status:
         return ResourceName(None, resource_type, text)
     if not text.startswith(_XDSTP_PREFIX):
         return _reject(text, "wanted xdstp://authority/type/id")
-    # The directives behind a "#" are no part of the name.
+    # The directives behind a "#" are not part of the name.
     location, _, query = text.removeprefix(_XDSTP_PREFIX).partition("#")[0].partition("?")
     authority, _, path = location.partition("/")
     got_type, _, resource_id = path.partition("/")

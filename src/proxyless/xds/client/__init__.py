@@ -13,7 +13,7 @@ response        decision about one response (pure)
 ads, delta      requests of one ADS stream, by variant of the protocol (pure)
 authorities     authorities: servers in use, entries of watched resources (pure)
 load_counters   load of clusters and localities (pure)
-resource_timers timers of resources that were requested and have not come
+resource_timers timers of resources that were requested and have not arrived
 retried_stream  stream that is retried with backoff
 cache           state of a watched resource, decoded-resource cache (pure)
 collection      members of a watched collection (pure)

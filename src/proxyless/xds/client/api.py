@@ -2,7 +2,7 @@
 
 Specs: A27 (XdsClient), A46 (notifications of bad resources), A88 (watchers).
 
-A watch is a resource type, a name and a watcher. Decoding is the resource type's: the client itself
+A watch is a resource type, a name and a watcher. The resource type decodes: the client itself
 reads no listener and no cluster. A type with large resources also has `decode_in_steps`.
 """
 
@@ -108,7 +108,7 @@ class ResourceWatcher(Protocol[T_contra]):
     """Callbacks of one watched resource. No method may raise or block."""
 
     def on_resource(self, resource: T_contra | Status) -> None:
-        """Use this resource; or, with a status, stop using the one before. Ends an ambient error.
+        """Use this resource; or, with a status, stop using the previous one. Ends an ambient error.
 
         NOT_FOUND: the resource does not exist. Any other status: it could not be obtained yet. A
         `NoAnswer`, with either code: no server has answered.

@@ -176,7 +176,7 @@ class Entry:
             return self.on_outage(error)
         does_not_exist = error.code is StatusCode.NOT_FOUND
         self.status = ResourceStatus.DOES_NOT_EXIST if does_not_exist else ResourceStatus.TIMEOUT
-        # A server that answers is right about a resource that only an earlier process has seen.
+        # An answer is authoritative for a resource that only an earlier process has received.
         return self._on_data_error(error, drops=does_not_exist and self.saved_s is not None)
 
     def _on_data_error(self, error: Status, *, drops: bool) -> Notification | None:
@@ -257,7 +257,7 @@ class Entry:
             self.name,
             self.status,
             self.version,
-            # A saved collection has bytes, but they are no resource.
+            # A saved collection has bytes, but they are not a resource.
             b"" if is_collection_type(self.type) else self.serialized,
             self.updated_s,
             error,

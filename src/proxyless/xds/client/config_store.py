@@ -2,7 +2,7 @@
 
 Files are replaced atomically, so several processes may share a directory: the last one to write
 wins. Only the owner can read them. All calls block, and are made in a thread (`last_good`). No call
-raises: each kind of error is logged once, and the client goes on without the cache.
+raises: each kind of error is logged once, and the client continues without the cache.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TEMPORARY_AGE_MAX_S: Final = 3_600.0
 
 SUFFIX: Final = ".xds"
 TEMPORARY: Final = ".tmp"
-# A key in PEM, in the config of an extension that only the application knows.
+# Part of a private key in PEM, which the config of an application's extension may contain.
 _SECRET: Final = b"PRIVATE KEY-----"
 
 
@@ -55,7 +55,7 @@ class Files(Protocol):
     """File system. Every method may raise OSError."""
 
     def read(self, path: Path, limit: int) -> bytes:
-        """At most `limit` bytes. ValueError if it is no file, or another user can change it."""
+        """At most `limit` bytes. ValueError if it is not a file, or another user can change it."""
 
     def replace(self, path: Path, content: bytes) -> None:
         """Write the file atomically; only its owner can read it."""

@@ -220,7 +220,7 @@ class Connection:
 
     def on_stream_ready(self) -> None:
         if self._ads.sends_versions_in_use:
-            # Not before: while the stream waits, a fallback server may replace what is in use.
+            # Not earlier: while the stream waits, a fallback server may replace what is in use.
             self._open_stream()
         self.flush()
         # "A connection has been established …, and the stream has been dispatched" - A57
@@ -261,10 +261,10 @@ class Connection:
         self._owner.on_reachable(self)
         if self._timers.has_fired:
             self._timers.has_fired = False
-            # Those of a silent stream start again, because the server has just been found alive.
+            # Timers of a silent stream start again: the server has just proved to be alive.
             self._wait_for(self._ads.subscriptions)
         if stream_number != self._stream.number:
-            # The stream ended meanwhile, and so did its requests.
+            # The stream has ended since, and so have its requests.
             return response.type_url in self._types
         self._stream.note_answer()
         if not self._ads.is_expected(response.type_url):
@@ -301,7 +301,7 @@ class Connection:
         if stream_number == self._stream.number:
             self._answer(outcome)
         else:
-            # The stream ended meanwhile. The next one starts with this version.
+            # The stream has ended since. The next one starts with this version.
             self._ads.accept(outcome)
 
     def _decide_members(

@@ -3,7 +3,7 @@
 Accepted resources are saved when every watched one is answered, so a file has a whole config. A
 client that starts uses them for resources without an answer: at once if all servers of their
 authority are unreachable, after `WAIT_S` if these are silent. Such a resource still counts as not
-cached (A71), so fallback servers and retries go on, and any answer replaces it. After the first
+cached (A71), so fallback servers and retries continue, and any answer replaces it. After the first
 whole config from the control plane the saved one is not used any more.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from proxyless.xds.client.cache import Entry, ResourceKey
     from proxyless.xds.client.collection import Collection
 
-# How long a silent control plane is waited for.
+# Time to wait for a silent control plane.
 WAIT_S: Final = 2.0
 # The first config is saved after this time; others follow at least this far apart.
 FIRST_SAVE_S: Final = 0.1
@@ -179,10 +179,10 @@ class LastGood:
         self._is_reading = False
         waiting, self._waiting = self._waiting, {}
         for entry in waiting:
-            # The watches may have ended meanwhile.
+            # The watches may have ended since.
             if entry.watches and not self.substitute(entry):
                 self._owner.on_nothing_saved(entry)
-        # Nothing is saved before: what the file has may still be needed.
+        # Nothing is saved until now: the contents of the file might have been needed.
         self.on_answer()
 
     def _on_wait_over(self) -> None:
@@ -308,5 +308,5 @@ class LastGood:
         if not is_written:
             self._last_saved = {}
         if not self._is_closed:
-            # Changes that came meanwhile are saved as well.
+            # Changes since the start of this write are saved as well.
             self._save_in(SAVE_INTERVAL_S if is_written else RETRY_INTERVAL_S)

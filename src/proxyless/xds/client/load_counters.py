@@ -77,7 +77,7 @@ class LocalityLoad:
         return not (self.issued or self.succeeded or self.errors or self.in_progress)
 
     def take(self, locality: LocalityKey, metrics_max: int = NAMED_METRICS_MAX) -> LocalityStats:
-        """Return the counts, with so many named metrics at most, and reset them."""
+        """Return the counts, with at most this many named metrics, and reset them."""
         stats = LocalityStats(
             *locality,
             self.issued,

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 LOGGER: Final = logging.getLogger("proxyless.xds.client.lrs")
 
-# Bounds of the interval. A shorter one is a mistake of the server, which pays for each report, too.
+# Bounds of the interval. A shorter one is a mistake: each report costs the server time, too.
 INTERVAL_MIN_S: Final = 1.0
 INTERVAL_MAX_S: Final = 24 * 3600.0
 # Unused counters that are kept: clusters may come and go while no report can be sent.
 UNUSED_MAX: Final = 1_000
-# What a report takes in one turn of the loop: about 10 ms. One cluster may have more.
+# Reported in one turn of the loop, in about 10 ms. One cluster may have more.
 CLUSTERS_AND_LOCALITIES_PER_TURN: Final = 500
 
 

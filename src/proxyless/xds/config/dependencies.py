@@ -11,7 +11,7 @@ missing, its entry of the previous config is used (D25).
 
 A control plane that is away does not end traffic: if RPCs are routed by a config, and a resource
 that a new one needs has no data only because no server answers, the routes in force are held; their
-clusters go on changing (D50).
+clusters continue to change (D50).
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class _Resolution:
     def _may_hold(self, cluster: str) -> bool:
         """Whether this cluster, without an answer, holds the config in force.
 
-        It does not if it is in error there, too: to hold that config would help no RPC.
+        It does not if it is in error there, too: holding that config would help no RPC.
         """
         if self._in_force is None:
             return False
@@ -246,8 +246,8 @@ class _Resolution:
     ) -> tuple[ClusterConfig, ...] | None:
         """The previous entry of an EDS cluster, if it is the same and there is no error.
 
-        The result is that of the general way, in a fifth of the time: an update changes one cluster
-        of a thousand.
+        The result is that of `_resolve_state`, in a fifth of the time: an update changes one
+        cluster of a thousand.
         """
         before = self._previous.get(name)
         if not isinstance(before, tuple) or len(before) > 1 or self._ambient:
@@ -284,7 +284,7 @@ class _Resolution:
             self.plan.endpoints[eds_name] = None
             state = self._states.endpoints.get(eds_name, MISSING)
         else:
-            assert isinstance(discovery, LogicalDnsCluster), "an aggregate is no leaf"
+            assert isinstance(discovery, LogicalDnsCluster), "an aggregate is not a leaf"
             dns_name = (discovery.host, discovery.port)
             self.plan.dns[dns_name] = None
             state = self._states.dns.get(dns_name, MISSING)
@@ -407,7 +407,7 @@ class _AggregateWalk:
     @property
     def notes(self) -> list[str]:
         """The errors of leaves: the first ones, and the number of others."""
-        # An outage of a server affects many leaves, and is said once.
+        # An outage of a server affects many leaves, and is named once.
         names: dict[str, list[str]] = {}
         for leaf, status in islice(self.errors.items(), NOTES_MAX):
             names.setdefault(status.details, []).append(name_cluster(leaf))
@@ -465,7 +465,7 @@ def _has_endpoints(result: ClusterResult) -> bool:
 
 
 def _is_same(old: ClusterConfig, new: ClusterConfig) -> bool:
-    """Compares by identity: an unchanged resource that is delivered again is the same object."""
+    """Whether the entries are equal, by identity: an unchanged resource is the same object."""
     return (
         old.cluster is new.cluster
         and old.endpoints is new.endpoints

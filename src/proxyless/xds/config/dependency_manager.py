@@ -431,7 +431,7 @@ def _is_same_config(new: XdsConfig, old: XdsConfig) -> bool:
 
 
 def _are_same_clusters(new: Mapping[str, ClusterResult], old: Mapping[str, ClusterResult]) -> bool:
-    """Compares by identity, except errors: `resolve` reuses the objects of unchanged clusters."""
+    """Whether entries are equal, by identity except errors: `resolve` reuses unchanged ones."""
     return new.keys() == old.keys() and all(
         old[name] is result or (not isinstance(result, tuple) and old[name] == result)
         for name, result in new.items()

@@ -21,7 +21,7 @@ def name_endpoints_of(name: str, cluster: Cluster) -> str:
     discovery = cluster.discovery
     if isinstance(discovery, LogicalDnsCluster):
         return name_dns(discovery.host, discovery.port)
-    assert isinstance(discovery, EdsCluster), "an aggregate is no leaf"
+    assert isinstance(discovery, EdsCluster), "an aggregate is not a leaf"
     return name_endpoints(discovery.service_name or name)
 
 

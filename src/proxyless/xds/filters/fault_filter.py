@@ -23,7 +23,7 @@ DELAY_HEADER: Final = "x-envoy-fault-delay-request"
 DELAY_PERCENTAGE_HEADERS: Final = ("x-envoy-fault-delay-request-percentage",)
 ABORT_HEADER: Final = "x-envoy-fault-abort-grpc-request"
 ABORT_HTTP_HEADER: Final = "x-envoy-fault-abort-request"
-# The second is how C-core spells it.
+# The second is the spelling of C-core.
 ABORT_PERCENTAGE_HEADERS: Final = (
     "x-envoy-fault-abort-request-percentage",
     "x-envoy-fault-abort-percentage",

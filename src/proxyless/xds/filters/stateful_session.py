@@ -88,7 +88,7 @@ class StatefulSessionFilterFactory:
 
 
 def _parse_session(message: Proto, errors: ValidationErrors) -> StatefulSessionConfig:
-    """Without a session_state the filter does nothing; that is no error (A55-01)."""
+    """Without a session_state the filter does nothing; that is not an error (A55-01)."""
     if not message.HasField("session_state"):
         return StatefulSessionConfig()
     with errors.field("session_state"), errors.field("typed_config"):

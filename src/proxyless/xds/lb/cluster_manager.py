@@ -180,7 +180,7 @@ class ClusterManagerPolicy:
             with self._hold:
                 has_next = self.step()
             if self._rejections:
-                # There is no update to return them from.
+                # `update` has returned, and can no longer report the rejections.
                 self._rejections = []
                 self._helper.request_reresolution()
             return has_next
@@ -239,7 +239,7 @@ class ClusterManagerPolicy:
         return LbNode(state=state.name, children=children)
 
     def describe_child(self, name: str) -> LbNode | None:
-        """One cluster only: there may be a thousand."""
+        """Describe one cluster only: there may be a thousand."""
         child = self._children.get(name)
         return None if child is None else child.describe()
 

@@ -146,19 +146,21 @@ def _convert_slow_start(message: Proto, errors: ValidationErrors) -> Json:
     return config
 
 
-def _of(name: str, message: str) -> str:
+def _type_name(name: str, message: str) -> str:
     return f"envoy.extensions.load_balancing_policies.{name}.v3.{message}"
 
 
 DEFAULT_CONVERSIONS: Final = (
-    Conversion(_of("round_robin", "RoundRobin"), "round_robin", _convert_nothing),
-    Conversion(_of("wrr_locality", "WrrLocality"), WRR_LOCALITY, _convert_wrr_locality),
-    Conversion(_of("ring_hash", "RingHash"), RING_HASH, _convert_ring_hash),
-    Conversion(_of("least_request", "LeastRequest"), LEAST_REQUEST, _convert_least_request),
-    Conversion(_of("random", "Random"), "random", _convert_nothing),
-    Conversion(_of("pick_first", "PickFirst"), "pick_first", _convert_pick_first, CONFIG_GUARD),
+    Conversion(_type_name("round_robin", "RoundRobin"), "round_robin", _convert_nothing),
+    Conversion(_type_name("wrr_locality", "WrrLocality"), WRR_LOCALITY, _convert_wrr_locality),
+    Conversion(_type_name("ring_hash", "RingHash"), RING_HASH, _convert_ring_hash),
+    Conversion(_type_name("least_request", "LeastRequest"), LEAST_REQUEST, _convert_least_request),
+    Conversion(_type_name("random", "Random"), "random", _convert_nothing),
     Conversion(
-        _of("client_side_weighted_round_robin", "ClientSideWeightedRoundRobin"),
+        _type_name("pick_first", "PickFirst"), "pick_first", _convert_pick_first, CONFIG_GUARD
+    ),
+    Conversion(
+        _type_name("client_side_weighted_round_robin", "ClientSideWeightedRoundRobin"),
         "weighted_round_robin",
         _convert_weighted_round_robin,
     ),

@@ -33,7 +33,7 @@ _STRING_KINDS: Final[dict[str, StringMatchKind]] = {
     "contains_match": "contains",
 }
 
-# As in /service/method.
+# Slashes of /service/method.
 _PATH_SLASHES: Final = 2
 
 

@@ -78,7 +78,7 @@ def _parse_upstream_tls(
         text = f"has {len(message.sni)} characters, wanted at most {SNI_LENGTH_MAX}"
         add_error(errors, "sni", text)
     elif not message.sni.isprintable():
-        # Such as NUL, which no TLS library sends.
+        # A NUL, for example, is sent by no TLS library.
         add_error(errors, "sni", f"is {message.sni!r}, wanted printable characters")
     return replace(
         tls,

@@ -102,7 +102,7 @@ class BackendMetricPropagation:
     utilization: tuple[str, ...] = ()
     # Keys of the map named_metrics. None: all.
     named_metrics: frozenset[str] | None = frozenset()
-    # Before the keys in load reports. A64 has none.
+    # Prefix of the keys in load reports. A64 has none.
     prefix: str = NAMED_METRICS_PREFIX
 
 

@@ -31,7 +31,7 @@ class FilterOverride:
     is_disabled: bool = False
 
 
-# By the filter's name in the chain. A name that is not in the chain is no error (A39-02).
+# By the filter's name in the chain. A name that is not in the chain is not an error (A39-02).
 FilterOverrides = Mapping[str, FilterOverride]
 
 NO_OVERRIDES: Final[FilterOverrides] = {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# For the program, of about 40,000 instructions, and the cached states.
+# Memory for the program, of about 40,000 instructions, and for cached states.
 MEMORY_BYTES_MAX: Final = 1 << 20
 # RE2 parses a pattern before it checks the memory. A Unicode class such as \pL has hundreds of
 # ranges, and takes as long as 300 other characters.

@@ -54,7 +54,7 @@ class HashPolicy:
     """One input of an RPC's hash (A42)."""
 
     kind: Literal["header", "channel_id"]
-    # Whether later policies are ignored if a hash was computed so far.
+    # Whether later policies are ignored if a hash has been computed by then.
     is_terminal: bool = False
     # For the kind "header": its name in lower case, and a rewrite of its value by RE2 source and
     # substitution.

@@ -214,7 +214,7 @@ class RouteTable:
             self._candidates.clear()
             self._cached_routes = 0
         found = self._match_path(path)
-        # Mostly the first route matches by path alone.
+        # Usually the first route matches by path alone.
         is_decided = bool(found) and found[0].is_unconditional
         cached = self._by_path[path] = found[0] if is_decided else self._share(found)
         return cached

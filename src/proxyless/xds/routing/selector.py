@@ -4,8 +4,8 @@ Specs: A31-16..22 (selection), A31-32 (references), A39 (filters), A42 (hashes),
 (authority).
 
 A selector is made for one XdsConfig. The CallConfig is prepared for each route and cluster; for an
-RPC without filters and hash, only the reference count of the cluster changes. If also the path
-alone decides about route and cluster, the path is all that is looked up.
+RPC without filters and hash, only the reference count of the cluster changes. If the path alone
+decides the route and the cluster, only the path is looked up.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ class _PreparedRoute:
         clusters = self._by_cluster if choice.cluster else ()
         rpc = RoutedRpc(path, metadata, clusters, choice.cluster, attributes)
         rpc_filters = [each.on_rpc(rpc) for each in choice.filters]
-        # Before the reference is added: a filter that raises would leak it.
+        # Called before the reference is added: a filter that raises would leak it.
         is_filtered = rpc_filters.count(None) < len(rpc_filters)
         mirrors = () if self._mirrors is None else self._mirrors.choose(attributes)
         is_intercepted = is_filtered or mirrors

@@ -38,7 +38,7 @@ class ClusterTls:
         self.providers: Final = providers
         # None: the channel's fallback credentials secure the connection.
         self.tls: UpstreamTls | None = None
-        # The settings that a warning was logged for.
+        # The settings for which a warning was logged.
         self.warned_of: UpstreamTls | None = None
 
 

@@ -183,7 +183,7 @@ def test_a_call_that_was_cancelled_before_its_start_ends_at_once(world: OutcomeW
     world.expect_calls(("start failed", StatusCode.CANCELLED), StatusCode.CANCELLED)
 
 
-def test_a_call_on_a_channel_that_was_closed_meanwhile_ends_at_once(world: OutcomeWorld) -> None:
+def test_call_ends_at_once_when_its_channel_is_closed(world: OutcomeWorld) -> None:
     world.core.state = State.SHUTDOWN
     outcome = world.unary()
     outcome.start()

@@ -76,7 +76,7 @@ def test_failure_is_that_of_the_first_target_whose_picker_fails(
     assert combine(TargetView(1, FAILURE, each, BEFORE) for each in pickers).failure == failure
 
 
-def test_failure_is_ok_when_targets_do_not_say_why_they_fail() -> None:
+def test_failure_is_ok_when_failing_targets_have_no_error() -> None:
     assert combine([TargetView(1, FAILURE, X)]).failure is OK
 
 

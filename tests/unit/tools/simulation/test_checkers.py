@@ -43,7 +43,7 @@ USUAL = Options()
 
 
 class Run:
-    """A run of which everything is told by the test: one client, one cluster, two backends."""
+    """A run whose records the test makes: one client, one cluster, two backends."""
 
     def __init__(self, options: Options = USUAL) -> None:
         self.scenario = Scenario(1, replace(options, clients=0, backends=2, clusters=1))
@@ -64,7 +64,7 @@ class Run:
         self.client.configs.append(record)
 
     def rpc(self, code: str = "OK", *, picked: str | None = None, at_s: float = 300.0) -> RpcRecord:
-        """One that started and was picked so long after the start, and ended a second later."""
+        """An RPC that was started and picked `at_s` after the start, and ended a second later."""
         started_s = self.start_s + at_s
         rpc = RpcRecord("rpc-0", self.client, "unary", "", False, 5.0, started_s)
         address = self.first if picked is None else picked
@@ -93,22 +93,22 @@ def test_a_good_run_has_no_violation(run: Run) -> None:
     assert [text for check in CHECKERS for text in check(run.scenario)] == []
 
 
-def test_an_rpc_on_a_cluster_that_its_generation_does_not_route_to(run: Run) -> None:
+def test_rpc_is_a_violation_when_its_generation_does_not_route_to_its_cluster(run: Run) -> None:
     run.rpc().picks[0] = PickRecord(run.start_s, "old", run.first, 0, "Complete")
     assert "went to cluster 'old' under generation 1" in run.found(check_routes)[0]
 
 
-def test_an_rpc_on_two_clusters(run: Run) -> None:
+def test_rpc_is_a_violation_when_it_is_picked_for_in_two_clusters(run: Run) -> None:
     run.rpc().picks.append(PickRecord(run.start_s, "other", run.first, 0, "Complete"))
     assert "several clusters" in run.found(check_routes)[0]
 
 
-def test_endpoints_that_were_never_published_together(run: Run) -> None:
+def test_config_is_a_violation_when_its_endpoints_were_never_published_together(run: Run) -> None:
     run.config(view=ClusterView((frozenset({run.first, run.second}),)))
     assert "was never so" in run.found(check_configs)[0]
 
 
-def test_a_pick_outside_the_config(run: Run) -> None:
+def test_pick_is_a_violation_when_its_address_is_not_in_the_config(run: Run) -> None:
     run.rpc(picked="10.9.9.9:80")
     assert "not in cluster 'web'" in run.found(check_picks)[0]
 
@@ -134,57 +134,57 @@ def test_pick_of_an_endpoint_is_found_when_it_was_removed_long_ago(
     run.scenario.world.loop.close()
 
 
-def test_a_lower_priority_while_the_higher_one_is_sound(run: Run) -> None:
+def test_lower_priority_is_a_violation_when_the_higher_one_is_sound(run: Run) -> None:
     run.rpc(picked=run.second)
     assert "web-0 of priority 0 is sound" in run.found(check_priorities)[0]
 
 
-def test_a_lower_priority_while_the_higher_one_is_in_trouble(run: Run) -> None:
+def test_lower_priority_is_allowed_when_the_higher_one_has_a_fault(run: Run) -> None:
     run.rpc(picked=run.second)
     with run.scenario.fault_log.fault("web-0"):
         assert run.found(check_priorities) == []
 
 
-def test_a_failure_while_an_endpoint_is_sound(run: Run) -> None:
+def test_failure_is_a_violation_when_an_endpoint_is_sound(run: Run) -> None:
     run.rpc("UNAVAILABLE", picked="")
     assert "though web-0 is sound" in run.found(check_outcomes)[0]
 
 
-def test_a_failure_on_an_endpoint_in_trouble(run: Run) -> None:
+def test_failure_is_allowed_when_its_endpoint_has_a_fault(run: Run) -> None:
     run.rpc("UNAVAILABLE")
     with run.scenario.fault_log.fault("web-0"):
         assert run.found(check_outcomes) == []
 
 
-def test_a_failure_while_all_are_in_trouble(run: Run) -> None:
+def test_failure_is_allowed_when_all_endpoints_have_faults(run: Run) -> None:
     run.rpc("UNAVAILABLE", picked="")
     with run.scenario.fault_log.fault("web-0", "web-1"):
         assert run.found(check_outcomes) == []
 
 
-def test_an_rpc_that_nobody_routed_needs_trouble_with_the_control_plane(run: Run) -> None:
+def test_unrouted_rpc_may_fail_only_when_the_control_plane_has_a_fault(run: Run) -> None:
     run.rpc("UNAVAILABLE").picks.clear()
     assert "though control is sound" in run.found(check_outcomes)[0]
     with run.scenario.fault_log.fault(CONTROL):
         assert run.found(check_outcomes) == []
 
 
-def test_an_rpc_that_its_caller_gave_up(run: Run) -> None:
+def test_rpc_may_fail_when_its_caller_cancelled_it(run: Run) -> None:
     run.rpc("CANCELLED", picked="").is_cancelled_by_us = True
     assert run.found(check_outcomes) == []
 
 
-def test_an_rpc_without_an_end(run: Run) -> None:
+def test_rpc_is_a_violation_when_it_never_ended(run: Run) -> None:
     run.rpc().ended_s = None
     assert run.found(check_outcomes) == ["rpc-0: never ended"]
 
 
-def test_an_answer_from_somebody_who_was_never_asked(run: Run) -> None:
+def test_answer_is_a_violation_when_the_rpc_never_arrived(run: Run) -> None:
     run.rpc().arrivals.clear()
     assert "never arrived" in run.found(check_outcomes)[0]
 
 
-def test_a_failure_on_a_backend_with_which_nothing_is_wrong(run: Run) -> None:
+def test_failed_attempt_is_a_violation_when_its_backend_has_no_fault(run: Run) -> None:
     rpc = run.rpc("UNAVAILABLE")
     [found] = run.found(check_attempts)
     assert found == "rpc-0: UNAVAILABLE '', though nothing was wrong with web-0"
@@ -195,7 +195,7 @@ def test_a_failure_on_a_backend_with_which_nothing_is_wrong(run: Run) -> None:
         assert run.found(check_attempts) == []
 
 
-def test_an_rpc_that_was_not_tried_again() -> None:
+def test_failed_rpc_is_a_violation_when_it_was_not_retried() -> None:
     run = Run(Options(retries=2))
     rpc = run.rpc("UNAVAILABLE")
     assert run.found(check_retries) == ["rpc-0: '' after 1 attempts, wanted 3"]
@@ -204,7 +204,7 @@ def test_an_rpc_that_was_not_tried_again() -> None:
     run.scenario.world.loop.close()
 
 
-def test_a_session_that_leaves_its_home(run: Run) -> None:
+def test_session_may_leave_its_host_only_when_that_has_a_fault(run: Run) -> None:
     rpc = run.rpc(picked=run.first)
     rpc.home, rpc.home_cluster = run.second, "web"
     assert "though 10.0.0.2:50051 is sound" in run.found(check_sessions)[0]
@@ -212,7 +212,7 @@ def test_a_session_that_leaves_its_home(run: Run) -> None:
         assert run.found(check_sessions) == []
 
 
-def test_a_session_that_leaves_its_cluster(run: Run) -> None:
+def test_session_may_leave_its_cluster_only_when_no_route_has_it(run: Run) -> None:
     rpc = run.rpc()
     rpc.home, rpc.home_cluster = run.first, "other"
     assert run.found(check_sessions) == [], "no route leads there"
@@ -220,30 +220,30 @@ def test_a_session_that_leaves_its_cluster(run: Run) -> None:
     assert "left its cluster 'other' for 'web'" in run.found(check_sessions)[0]
 
 
-def test_an_old_config_long_after_the_faults(run: Run) -> None:
+def test_old_generation_is_a_violation_long_after_the_faults(run: Run) -> None:
     run.scenario.publish(run.scenario.plan.rerouted(default={"web": 2}))
     assert run.found(check_convergence) == ["client-0: has generation 1, wanted 2"]
 
 
-def test_old_endpoints_long_after_the_faults(run: Run) -> None:
+def test_old_endpoints_are_a_violation_long_after_the_faults(run: Run) -> None:
     plan = run.scenario.plan.with_clusters(web=ClusterPlan(((run.second,),)))
     run.scenario.publish(plan)
     assert run.found(check_convergence) == ["client-0: cluster 'web' is not the newest"]
 
 
-def test_a_failure_long_after_the_faults(run: Run) -> None:
+def test_failure_is_a_violation_long_after_the_faults(run: Run) -> None:
     run.rpc("UNAVAILABLE", at_s=500.0)
     assert "long after the last fault" in run.found(check_convergence)[0]
 
 
-def test_a_subscription_that_nobody_needs(run: Run) -> None:
+def test_subscription_is_a_violation_when_no_route_needs_it(run: Run) -> None:
     run.scenario.subscriptions["client-0"] = {CLUSTER: {"web", "old"}}
     assert run.found(check_subscriptions) == [
         "client-0: asks for Cluster ['old', 'web'], wanted ['web']"
     ]
 
 
-def test_an_endpoint_that_was_ejected_is_not_there_for_rpcs(run: Run) -> None:
+def test_failure_is_allowed_when_all_endpoints_are_ejected(run: Run) -> None:
     run.rpc("UNAVAILABLE", picked="")
     assert run.found(check_outcomes) != []
     started_s = run.start_s + 299.0
@@ -254,7 +254,7 @@ def test_an_endpoint_that_was_ejected_is_not_there_for_rpcs(run: Run) -> None:
     assert run.found(check_outcomes) == []
 
 
-def test_a_failure_long_after_the_faults_while_all_are_ejected(run: Run) -> None:
+def test_failure_long_after_the_faults_is_allowed_when_all_endpoints_are_ejected(run: Run) -> None:
     rpc = run.rpc("UNAVAILABLE", picked="", at_s=500.0)
     for address in (run.first, run.second):
         assert run.found(check_convergence) != []
@@ -263,7 +263,7 @@ def test_a_failure_long_after_the_faults_while_all_are_ejected(run: Run) -> None
     assert run.found(check_convergence) == []
 
 
-def test_an_rpc_that_was_dropped_on_purpose_may_fail(run: Run) -> None:
+def test_rpc_may_fail_when_it_was_dropped_by_the_config(run: Run) -> None:
     rpc = run.rpc("UNAVAILABLE", picked="", at_s=500.0)
     assert run.found(check_outcomes) != []
     assert run.found(check_convergence) != []
@@ -273,7 +273,7 @@ def test_an_rpc_that_was_dropped_on_purpose_may_fail(run: Run) -> None:
     assert run.found(check_convergence) == []
 
 
-def test_an_rpc_that_was_delayed_on_purpose_may_have_been_routed_before() -> None:
+def test_rpc_may_use_an_older_route_when_it_was_delayed_by_the_config() -> None:
     for is_delayed, violations in ((False, 1), (True, 0)):
         run = Run(Options(has_injected_faults=is_delayed))
         run.scenario.publish(
@@ -290,20 +290,20 @@ def test_an_rpc_that_was_delayed_on_purpose_may_have_been_routed_before() -> Non
         run.scenario.world.loop.close()
 
 
-def test_names_lead_to_what_the_name_service_said(run: Run) -> None:
-    told = frozenset({run.first, run.second})
+def test_config_of_a_dns_cluster_has_the_answers_of_dns(run: Run) -> None:
+    answer = frozenset({run.first, run.second})
     plan = run.scenario.plan.with_clusters(web=ClusterPlan(dns_name="web.mesh"))
     run.scenario.cluster_forms.clear()
     run.scenario.publish(plan)
-    run.config(view=ClusterView((told,), dns_priority=0))
+    run.config(view=ClusterView((answer,), dns_priority=0))
     assert any("was never so" in text for text in run.found(check_configs))
-    run.scenario.dns_answers.append(told)
+    run.scenario.dns_answers.append(answer)
     run.client.configs.pop(0)
     assert run.found(check_configs) == []
-    assert run.found(check_convergence) == [], "who does well asks no name service again"
+    assert run.found(check_convergence) == [], "no further look-up while all endpoints are READY"
 
 
-def test_a_session_may_go_to_any_address_of_its_endpoint(run: Run) -> None:
+def test_session_may_use_any_address_of_its_endpoint(run: Run) -> None:
     rpc = run.rpc(picked=run.second)
     assert run.found(check_priorities) != []
     rpc.home, rpc.home_cluster = run.first, "web"
@@ -312,7 +312,7 @@ def test_a_session_may_go_to_any_address_of_its_endpoint(run: Run) -> None:
     assert run.found(check_sessions) == []
 
 
-def test_a_ring_may_be_long_to_connect_to_one_in_trouble() -> None:
+def test_ring_may_fail_after_the_failover_timeout_when_an_endpoint_has_a_fault() -> None:
     run = Run(Options(lb_policy="RING_HASH"))
     rpc = run.rpc("UNAVAILABLE", picked="")
     rpc.details = "failover timeout (10s) expired while CONNECTING"
@@ -324,7 +324,7 @@ def test_a_ring_may_be_long_to_connect_to_one_in_trouble() -> None:
     run.scenario.world.loop.close()
 
 
-def test_a_ring_that_hangs_on_one_in_trouble_gives_way_to_the_next_priority() -> None:
+def test_lower_priority_is_allowed_when_the_ring_waits_for_an_endpoint_with_a_fault() -> None:
     run = Run(Options(lb_policy="RING_HASH"))
     stranger = "10.9.9.9:80"
     run.client.configs.clear()
@@ -336,7 +336,7 @@ def test_a_ring_that_hangs_on_one_in_trouble_gives_way_to_the_next_priority() ->
     run.scenario.world.loop.close()
 
 
-def test_a_reply_that_had_begun_is_not_tried_again() -> None:
+def test_rpc_need_not_be_retried_when_its_reply_had_begun() -> None:
     run = Run(Options(retries=2, reply_bytes=4_000))
     rpc = run.rpc("UNAVAILABLE")
     assert run.found(check_retries) != []
@@ -345,7 +345,7 @@ def test_a_reply_that_had_begun_is_not_tried_again() -> None:
     run.scenario.world.loop.close()
 
 
-def test_who_leaves_transient_failure_without_a_connection(run: Run) -> None:
+def test_leaving_transient_failure_is_a_violation_without_a_connection(run: Run) -> None:
     note = run.scenario.world.journal.note
     for before, after in ((None, State.CONNECTING), (State.TRANSIENT_FAILURE, State.READY)):
         note("client-0", "pick_first.state", before=before, after=after)
@@ -356,7 +356,7 @@ def test_who_leaves_transient_failure_without_a_connection(run: Run) -> None:
     ]
 
 
-def test_exceptions_and_leftovers(run: Run) -> None:
+def test_exceptions_and_leftovers_are_violations(run: Run) -> None:
     run.scenario.world.exceptions.extend(["boom", "boom"])
     run.scenario.world.left_behind.append("a timer")
     assert run.found(check_nothing_broke) == ["exception, 2 times: boom"]

@@ -31,7 +31,7 @@ FULL = 'cluster "web": circuit breaker drop: 2 RPCs are under way'
 
 
 class Run:
-    """A run of which everything is told by the test: one client, one cluster, one backend."""
+    """A run whose records the test makes: one client, one cluster, one backend."""
 
     def __init__(self, options: Options) -> None:
         self.scenario = Scenario(1, replace(options, clients=0, backends=1, clusters=1))
@@ -79,14 +79,14 @@ def make_run() -> Iterator[Callable[..., Run]]:
         run.scenario.world.loop.close()
 
 
-def test_a_run_without_any_of_it_has_no_violation(make_run: Callable[..., Run]) -> None:
+def test_run_without_expected_failures_has_no_violation(make_run: Callable[..., Run]) -> None:
     run = make_run()
     rpc = run.rpc()
     assert not is_expected_failure(rpc)
     assert [text for check in EXPECTED_FAILURE_CHECKERS for text in check(run.scenario)] == []
 
 
-def test_a_drop_by_a_cluster_that_has_none(make_run: Callable[..., Run]) -> None:
+def test_drop_is_a_violation_when_its_cluster_has_no_drops(make_run: Callable[..., Run]) -> None:
     run = make_run()
     run.rpc(answer="Drop", details=DROPPED)
     assert run.found(check_drops) == ["rpc-0: dropped by 'web' at 1000.000 s, which has no drops"]
@@ -95,7 +95,7 @@ def test_a_drop_by_a_cluster_that_has_none(make_run: Callable[..., Run]) -> None
     assert run.found(check_drops) == []
 
 
-def test_a_drop_for_no_reason(make_run: Callable[..., Run]) -> None:
+def test_drop_is_a_violation_when_its_cluster_exists(make_run: Callable[..., Run]) -> None:
     run = make_run(Options(drop_share=0.5))
     rpc = run.rpc(answer="Drop", details="cluster 'web' does not exist")
     assert not is_expected_failure(rpc)
@@ -104,7 +104,7 @@ def test_a_drop_for_no_reason(make_run: Callable[..., Run]) -> None:
     assert run.found(check_drops) == []
 
 
-def test_a_drop_that_was_not_final(make_run: Callable[..., Run]) -> None:
+def test_drop_is_a_violation_when_the_rpc_is_picked_for_again(make_run: Callable[..., Run]) -> None:
     run = make_run(Options(drop_share=0.5))
     rpc = run.rpc(answer="Drop", details=DROPPED)
     rpc.picks.append(PickRecord(1000.5, "web", WEB, 0, "Complete"))
@@ -112,7 +112,7 @@ def test_a_drop_that_was_not_final(make_run: Callable[..., Run]) -> None:
 
 
 @pytest.mark.parametrize(("dropped", "is_good"), [(0, False), (50, True), (100, False)])
-def test_the_share_of_drops_is_about_the_configured_one(
+def test_share_of_drops_is_about_the_configured_one(
     make_run: Callable[..., Run], dropped: int, is_good: bool
 ) -> None:
     run = make_run(Options(drop_share=0.5))
@@ -125,7 +125,9 @@ def test_the_share_of_drops_is_about_the_configured_one(
     assert found == ([] if is_good else [f"{dropped} of 100 picks were dropped, wanted about 50"])
 
 
-def test_more_rpcs_under_way_than_there_may_be(make_run: Callable[..., Run]) -> None:
+def test_rpcs_under_way_are_a_violation_above_the_circuit_breaker(
+    make_run: Callable[..., Run],
+) -> None:
     run = make_run(Options(max_requests=2))
     run.rpc(1000.0, 1002.0)
     run.rpc(1001.0, 1003.0)
@@ -135,7 +137,7 @@ def test_more_rpcs_under_way_than_there_may_be(make_run: Callable[..., Run]) -> 
     assert run.found(check_circuit_breakers) == ["cluster 'web' has 3 RPCs at 1002.500 s, wanted 2"]
 
 
-def test_a_cluster_that_is_not_full(make_run: Callable[..., Run]) -> None:
+def test_circuit_breaker_drop_is_a_violation_below_the_limit(make_run: Callable[..., Run]) -> None:
     run = make_run(Options(max_requests=2))
     run.rpc(1000.0, 1002.0)
     run.rpc(1001.0, 1001.0, answer="Drop", details=FULL)
@@ -146,14 +148,14 @@ def test_a_cluster_that_is_not_full(make_run: Callable[..., Run]) -> None:
     assert run.found(check_circuit_breakers) == []
 
 
-def test_a_cluster_without_a_limit_is_never_full(make_run: Callable[..., Run]) -> None:
+def test_circuit_breaker_drop_is_a_violation_without_a_limit(make_run: Callable[..., Run]) -> None:
     run = make_run()
     run.rpc(answer="Drop", details=FULL)
     assert "though there is no limit" in run.found(check_circuit_breakers)[0]
 
 
 def eject(run: Run, at_s: float, *, lasts_s: float | None = None) -> None:
-    """As outlier detection would tell of it."""
+    """Record the events of outlier detection for one ejection."""
     now = [at_s]
     recorder = run.scenario.recorder
     recorder.now_s = lambda: now[0]  # type: ignore[misc]
@@ -163,7 +165,9 @@ def eject(run: Run, at_s: float, *, lasts_s: float | None = None) -> None:
         recorder.on_event("client-0", "outlier_detection.unejected", {"endpoint": WEB})
 
 
-def test_an_ejection_of_an_endpoint_that_did_well(make_run: Callable[..., Run]) -> None:
+def test_ejection_is_a_violation_when_the_endpoint_had_no_failure(
+    make_run: Callable[..., Run],
+) -> None:
     run = make_run(Options(has_outlier_detection=True))
     run.rpc()
     eject(run, 1005.0)
@@ -183,7 +187,7 @@ def test_ejection_is_a_violation_when_outlier_detection_is_not_configured(
     assert "outlier detection is not configured" in run.found(check_ejections)[0]
 
 
-def test_an_ejection_that_lasts_too_long(make_run: Callable[..., Run]) -> None:
+def test_ejection_is_a_violation_when_it_lasts_too_long(make_run: Callable[..., Run]) -> None:
     run = make_run(Options(has_outlier_detection=True))
     run.rpc(details="boom")
     eject(run, 1005.0, lasts_s=20.0)
@@ -192,7 +196,7 @@ def test_an_ejection_that_lasts_too_long(make_run: Callable[..., Run]) -> None:
     assert "after longer than it may be ejected" in run.found(check_ejections)[0]
 
 
-def test_an_ejection_is_known_while_it_lasts(make_run: Callable[..., Run]) -> None:
+def test_endpoint_counts_as_ejected_until_the_ejection_ends(make_run: Callable[..., Run]) -> None:
     run = make_run(Options(has_outlier_detection=True))
     eject(run, 1005.0, lasts_s=10.0)
     is_ejected = run.scenario.recorder.is_ejected
@@ -202,7 +206,7 @@ def test_an_ejection_is_known_while_it_lasts(make_run: Callable[..., Run]) -> No
     assert not is_ejected("client-0", "10.0.0.2:50051", 1014.0, 1016.0)
 
 
-def test_aborts_that_nobody_asked_for(make_run: Callable[..., Run]) -> None:
+def test_aborts_are_a_violation_when_no_faults_are_injected(make_run: Callable[..., Run]) -> None:
     run = make_run()
     assert is_expected_failure(run.rpc(code="ABORTED"))
     assert run.found(check_injected_faults) == ["1 of 1 RPCs were aborted, wanted about 0"]

@@ -8,7 +8,7 @@ from tools.simulation.options import Options
 WORKLOADS = ("config churn", "backend faults", "name churn")
 
 
-def test_a_seed_chooses_the_same_each_time() -> None:
+def test_seed_always_chooses_the_same_options() -> None:
     assert Options.of_seed(3, WORKLOADS) == Options.of_seed(3, WORKLOADS)
     assert Options.of_seed(3, WORKLOADS) != Options.of_seed(4, WORKLOADS)
 
@@ -35,12 +35,12 @@ def test_features_do_not_change_the_rest() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_options_are_the_same_after_they_were_written_down(seed: int) -> None:
+def test_described_options_are_parsed_to_equal_ones(seed: int) -> None:
     options = Options.of_seed(seed, WORKLOADS)
     assert Options.parse(options.describe()) == options
 
 
-def test_what_is_as_usual_is_not_written_down() -> None:
+def test_description_has_only_options_that_are_not_the_default() -> None:
     assert Options().describe() == ""
     assert Options(has_dns=True, is_paced=False).describe() == "is_paced=no,has_dns=yes"
 
@@ -53,6 +53,6 @@ def test_what_is_as_usual_is_not_written_down() -> None:
         ("has_dns=1", "option 'has_dns' is '1', wanted yes or no"),
     ],
 )
-def test_options_that_mean_nothing(text: str, why: str) -> None:
+def test_invalid_options_raise(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Options.parse(text)

@@ -17,7 +17,7 @@ PLAN = MeshPlan(
 )
 
 
-def test_a_plan_has_all_that_its_service_needs() -> None:
+def test_plan_has_all_resources_of_its_service() -> None:
     snapshot = PLAN.to_snapshot(Snapshot.of([]))
     assert snapshot.check().ok
     assert set(snapshot.resources(LISTENER)) == {SERVICE}
@@ -26,7 +26,7 @@ def test_a_plan_has_all_that_its_service_needs() -> None:
     assert set(snapshot.resources(ENDPOINTS)) == {"a", "b"}
 
 
-def test_a_change_of_endpoints_changes_no_route() -> None:
+def test_routes_keep_their_version_when_endpoints_change() -> None:
     before = PLAN.to_snapshot(Snapshot.of([]))
     after = PLAN.with_clusters(b=ClusterPlan((("10.0.0.5:80",),))).to_snapshot(before)
     assert after.version_of(ENDPOINTS) != before.version_of(ENDPOINTS)
@@ -40,19 +40,19 @@ def test_new_routes_are_a_new_generation() -> None:
     assert after.routed == {"a", "b"}
 
 
-def test_pruning_keeps_the_leaves_of_what_is_routed() -> None:
+def test_pruned_plan_keeps_the_leaves_of_routed_clusters() -> None:
     assert set(PLAN.pruned().clusters) == {"a", "b", "top"}
     assert set(PLAN.rerouted(default={"b": 1}, blue={"b": 1}).pruned().clusters) == {"b"}
 
 
-def test_draining_endpoints_are_not_for_rpcs() -> None:
+def test_live_priorities_have_no_draining_endpoints() -> None:
     assert PLAN.clusters["a"].live_priorities == (
         frozenset({"10.0.0.1:80"}),
         frozenset({"10.0.0.3:80"}),
     )
 
 
-def test_a_cluster_has_what_it_was_planned_with() -> None:
+def test_resources_of_a_cluster_have_the_settings_of_its_plan() -> None:
     plan = ClusterPlan(
         (("10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"), ("10.0.0.4:80",)),
         localities=2,
@@ -72,7 +72,7 @@ def test_a_cluster_has_what_it_was_planned_with() -> None:
     assert len({each.locality.zone for each in found.endpoints}) == 3
 
 
-def test_a_cluster_whose_endpoints_come_from_dns_has_no_endpoints_of_its_own() -> None:
+def test_dns_cluster_has_no_eds_resource() -> None:
     plan = ClusterPlan(dns_name="web.mesh", max_requests=7)
     [cluster] = plan.to_resources("a", has_sessions=True, has_load_reports=True)
     where = cluster.load_assignment.endpoints[0].lb_endpoints[0].endpoint.address.socket_address
@@ -80,13 +80,13 @@ def test_a_cluster_whose_endpoints_come_from_dns_has_no_endpoints_of_its_own() -
     assert not plan.has_eds
 
 
-def test_a_mesh_with_faults_injects_them_before_the_router() -> None:
+def test_mesh_with_faults_and_sessions_is_complete() -> None:
     snapshot = replace(PLAN, has_injected_faults=True, has_sessions=True).to_snapshot(
         Snapshot.of([])
     )
     assert snapshot.check().ok
 
 
-def test_a_virtual_host_says_its_generation() -> None:
+def test_generation_is_parsed_from_the_name_of_a_virtual_host() -> None:
     assert generation_of("generation-12") == 12
     assert generation_of("api.example") == 0

@@ -30,7 +30,7 @@ def watch() -> tuple[Journal, Probes]:
     return journal, Probes(journal, lambda: 0.0)
 
 
-def test_the_fields_decide() -> None:
+def test_probe_is_hit_when_the_fields_match() -> None:
     journal = Journal(lambda: 0.0)
     probes = Probes(journal, lambda: 0.0)
     journal.note("client-0", "rpc.end", code="OK", details="")
@@ -39,7 +39,7 @@ def test_the_fields_decide() -> None:
     assert probes.hits == {"rpc out of time": 1}
 
 
-def test_the_host_decides() -> None:
+def test_probe_is_hit_when_the_host_matches() -> None:
     journal = Journal(lambda: 0.0)
     probes = Probes(journal, lambda: 0.0)
     journal.note("control-1", "control.stream_opened")
@@ -48,7 +48,7 @@ def test_the_host_decides() -> None:
     assert probes.hits == {"fallback server connected": 1}
 
 
-def test_a_child_that_rested_for_fifteen_minutes_is_told_from_one_that_was_closed() -> None:
+def test_retention_probe_is_hit_when_a_child_was_deactivated_for_fifteen_minutes() -> None:
     now_s = 0.0
     journal = Journal(lambda: now_s)
     probes = Probes(journal, lambda: now_s)
@@ -59,11 +59,11 @@ def test_a_child_that_rested_for_fifteen_minutes_is_told_from_one_that_was_close
     assert probes.hits[RETENTION_OVER] == 1
 
 
-def test_a_name_is_given_once() -> None:
+def test_names_of_probes_are_unique() -> None:
     assert len(set(NAMES)) == len(NAMES)
 
 
-def test_fifty_attempts_in_a_row_fail_or_they_do_not_count() -> None:
+def test_stuck_probe_is_hit_after_fifty_consecutive_failures() -> None:
     journal, probes = watch()
 
     def fail(times: int) -> None:
@@ -79,7 +79,7 @@ def test_fifty_attempts_in_a_row_fail_or_they_do_not_count() -> None:
     assert probes.hits[STUCK] == 1
 
 
-def test_a_type_that_was_refused_and_then_accepted() -> None:
+def test_nack_probe_is_hit_when_a_rejected_type_is_accepted_later() -> None:
     journal, probes = watch()
     nack = Nack("client-0", "type/Cluster", "1", 3, "no")
     journal.note("control-1", "controlplane.nack", nack=nack)
@@ -89,14 +89,14 @@ def test_a_type_that_was_refused_and_then_accepted() -> None:
     assert probes.hits[NACK_THEN_GOOD] == 1
 
 
-def test_a_client_that_goes_back_to_the_primary_server() -> None:
+def test_primary_probe_is_hit_when_a_client_returns_to_the_primary_server() -> None:
     journal, probes = watch()
     for server, times in (("control-1", 0), ("control-2", 0), ("control-1", 1), ("control-1", 1)):
         journal.note(server, "controlplane.ack", node_id="client-0", type_url="type/Cluster")
         assert probes.hits[PRIMARY_BACK] == times
 
 
-def test_an_answer_of_the_name_service_that_is_another_one() -> None:
+def test_dns_probe_is_hit_when_an_answer_differs() -> None:
     journal, probes = watch()
     one, two = (Endpoint((IpAddress(f"10.0.0.{n}", 80),)) for n in (1, 2))
     failure = Status(StatusCode.UNAVAILABLE, "dns: no")
@@ -106,7 +106,7 @@ def test_an_answer_of_the_name_service_that_is_another_one() -> None:
     assert probes.hits["DNS look-up failed"] == 1
 
 
-def test_what_the_records_show() -> None:
+def test_probes_of_the_records_are_counted() -> None:
     scenario = Scenario(1, Options(clients=0, backends=2, clusters=1))
     for name in scenario.backend_names:
         scenario.world.backend(name)

@@ -10,7 +10,7 @@ GOOD = Outcome(1, "d", (), Counter(OK=1_200), Counter({NAMES[0]: 2}), virtual_s=
 BAD = Outcome(2, "d", ("a is b", "c is d"), Counter(OK=1, UNAVAILABLE=1), virtual_s=600.0)
 
 
-def test_what_the_seeds_had_in_sum() -> None:
+def test_report_sums_the_outcomes_of_all_seeds() -> None:
     report = Report()
     report.add(GOOD)
     report.add(BAD)
@@ -28,11 +28,11 @@ def test_what_the_seeds_had_in_sum() -> None:
     assert report.missed == list(NAMES[1:])
 
 
-def test_a_failure_is_one_line_that_runs_the_seed_again() -> None:
+def test_failure_is_shown_as_the_command_of_its_seed() -> None:
     assert show_failure(BAD) == "python -m tools.simulation --seed 2  # a is b (and 1 more)"
 
 
-def test_options_that_are_not_the_seeds_own_are_said() -> None:
+def test_command_has_options_that_differ_from_those_of_the_seed() -> None:
     command = show_command(3, Options(clients=1, workloads=("traffic", "config churn")))
     assert command == (
         "python -m tools.simulation --seed 3 --options 'clients=1,workloads=traffic+config churn'"

@@ -24,56 +24,56 @@ BAD = Outcome(2, "d", ("a is b", "c is d"), Counter(OK=1, UNAVAILABLE=1))
 TINY = "clients=1,backends=1,clusters=1,rpcs_per_s=0.2,faults_s=5.0,calm_s=200.0"
 
 
-def pretend(monkeypatch: pytest.MonkeyPatch, *outcomes: Outcome) -> list[list[int]]:
-    """Whatever seeds are asked for, this comes out; gives those that were asked for."""
-    asked: list[list[int]] = []
+def fake_outcomes(monkeypatch: pytest.MonkeyPatch, *outcomes: Outcome) -> list[list[int]]:
+    """Replace the runs of all seeds by these outcomes; returns the requested seeds."""
+    requested: list[list[int]] = []
 
     def run_seeds(seeds: Iterable[int], jobs: int) -> Iterator[Outcome]:
-        asked.append(list(seeds))
+        requested.append(list(seeds))
         yield from outcomes
 
     monkeypatch.setattr(run, "run_seeds", run_seeds)
-    return asked
+    return requested
 
 
-def test_a_failing_seed_is_one_line(
+def test_failing_seed_is_printed_as_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = pretend(monkeypatch, GOOD, BAD)
+    requested = fake_outcomes(monkeypatch, GOOD, BAD)
     assert main(["--seeds", "2", "--first", "1"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert asked == [[1, 2]]
+    assert requested == [[1, 2]]
     assert lines[0] == "python -m tools.simulation --seed 2  # a is b (and 1 more)"
     assert lines[1] == "2 seeds, 1 failed"
 
 
-def test_situations_that_were_never_reached_are_named(
+def test_probes_that_were_never_hit_are_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pretend(monkeypatch, GOOD)
+    fake_outcomes(monkeypatch, GOOD)
     assert main(["--seeds", "1"]) == 0
     text = capsys.readouterr().out
     assert "       2 rpc failed" in text
     assert "never connection refused" in text
 
 
-def test_situations_may_be_required(
+def test_run_fails_when_required_probes_were_never_hit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pretend(monkeypatch, GOOD)
+    fake_outcomes(monkeypatch, GOOD)
     assert main(["--seeds", "1", "--require-probes"]) == 1
     assert "never reached: " in capsys.readouterr().out
-    pretend(monkeypatch, Outcome(1, "d", (), Counter(OK=3), Counter(NAMES)))
+    fake_outcomes(monkeypatch, Outcome(1, "d", (), Counter(OK=3), Counter(NAMES)))
     assert main(["--seeds", "1", "--require-probes"]) == 0
 
 
 def test_progress_is_shown_on_a_terminal_only(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pretend(monkeypatch, GOOD, BAD)
+    fake_outcomes(monkeypatch, GOOD, BAD)
     main(["--seeds", "2"])
     assert capsys.readouterr().err == ""
-    pretend(monkeypatch, GOOD, BAD)
+    fake_outcomes(monkeypatch, GOOD, BAD)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     main(["--seeds", "2"])
     assert capsys.readouterr().err == "\r1 of 2 seeds, 0 failed\r2 of 2 seeds, 1 failed\n"
@@ -89,10 +89,10 @@ def test_a_run_that_raises_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> No
     assert outcome.kinds == ("raised ValueError",)
 
 
-def test_a_planted_violation_is_made_small(
+def test_planted_violation_is_shrunk(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The whole way, with real runs: a checker that minds RPCs of a kind."""
+    """With real runs, and a checker that finds the first RPC."""
 
     def check_planted(scenario: Scenario) -> Iterator[str]:
         first = next(iter(scenario.recorder.rpcs.values()))
@@ -106,12 +106,12 @@ def test_a_planted_violation_is_made_small(
     assert lines[-1].startswith(f"python -m tools.simulation --seed 1 --options '{TINY}'  # ")
 
 
-def test_nothing_is_made_smaller_if_nothing_is_wrong(
+def test_run_without_a_violation_is_not_shrunk(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["--seed", "1", "--options", TINY, "--shrink"]) == 0
     assert "seed 1 fails nothing" in capsys.readouterr().out
 
 
-def test_a_seed_has_options_of_its_own() -> None:
+def test_options_of_two_seeds_differ() -> None:
     assert options_of(1) != options_of(2)

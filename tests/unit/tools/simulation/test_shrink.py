@@ -31,7 +31,7 @@ LARGE = Options(
 
 
 def fake_run(fails: Callable[[int, Options], bool]) -> Callable[[int, Options], Outcome]:
-    """A run whose planted checker objects if this says so; another one always does."""
+    """A run with a planted violation if `fails` returns True, and always another one."""
 
     def run(seed: int, options: Options) -> Outcome:
         kinds = ("check_planted", "check_other") if fails(seed, options) else ("check_other",)
@@ -41,7 +41,7 @@ def fake_run(fails: Callable[[int, Options], bool]) -> Callable[[int, Options], 
     return run
 
 
-def test_only_what_the_violation_needs_is_left() -> None:
+def test_shrunk_run_has_only_the_options_that_the_violation_needs() -> None:
     def fails(_: int, options: Options) -> bool:
         return options.has_dns and "backend faults" in options.workloads and options.backends >= 4
 
@@ -61,18 +61,18 @@ def test_only_what_the_violation_needs_is_left() -> None:
     )
 
 
-def test_a_violation_of_another_kind_does_not_count() -> None:
+def test_run_is_not_shrunk_when_only_another_kind_of_violation_remains() -> None:
     found = shrink(7, LARGE, fake_run(lambda _, options: options == LARGE))
     assert found.options == LARGE
 
 
-def test_a_smaller_run_may_need_another_seed() -> None:
+def test_smaller_run_may_have_another_seed() -> None:
     found = shrink(7, LARGE, fake_run(lambda seed, options: options == LARGE or seed == 8))
     assert found.seed == 8
     assert found.options.workloads == ()
 
 
-def test_the_search_ends() -> None:
+def test_search_ends_after_the_maximum_of_runs() -> None:
     runs: list[int] = []
 
     def fails(seed: int, options: Options) -> bool:
@@ -83,7 +83,7 @@ def test_the_search_ends() -> None:
     assert RUNS_MAX > 5
 
 
-def test_a_run_with_which_nothing_is_wrong_is_not_made_smaller() -> None:
+def test_shrink_raises_when_the_run_has_no_violation() -> None:
     def run(seed: int, _: Options) -> Outcome:
         return Outcome(seed, "", (), Counter())
 
@@ -91,7 +91,7 @@ def test_a_run_with_which_nothing_is_wrong_is_not_made_smaller() -> None:
         shrink(7, LARGE, run)
 
 
-def test_each_step_leaves_out_one_thing_and_all_clusters_keep_a_backend() -> None:
+def test_each_smaller_option_is_valid_and_differs_in_one_thing() -> None:
     steps = dict(smaller_options(LARGE))
     for options in steps.values():
         assert options != LARGE
@@ -114,12 +114,12 @@ LOG = [
 ]
 
 
-def test_a_cut_log_has_the_rpc_its_host_and_the_faults_before_it() -> None:
+def test_cut_log_has_the_rpc_its_host_and_the_faults_before_it() -> None:
     found = cut_log(LOG, "rpc-1 of client-0, started at 1051.000 s: UNAVAILABLE")
     assert found == [LOG[1], LOG[2], LOG[4], LOG[6]]
 
 
-def test_a_cut_log_knows_addresses_and_clusters() -> None:
+def test_cut_log_has_lines_with_the_addresses_and_clusters_of_the_violation() -> None:
     lines = [
         " 1000.000000 client-0     subchannel.state           address=10.0.0.1:80 state=READY",
         " 1000.000000 client-1     subchannel.state           address=10.0.0.11:80 state=READY",
@@ -130,7 +130,7 @@ def test_a_cut_log_knows_addresses_and_clusters() -> None:
     assert cut_log(lines, violation) == [lines[0], lines[2]]
 
 
-def test_a_cut_log_is_short_and_ends_with_the_newest() -> None:
+def test_cut_log_has_at_most_the_newest_lines() -> None:
     lines = [f" {1000 + n}.000000 client-0     xds.request    n={n}" for n in range(200)]
     assert cut_log(lines, "client-0: never had a config", lines_max=3) == lines[-3:]
     assert cut_log([], "client-0: never had a config") == []

@@ -268,7 +268,7 @@ def test_response_is_applied_and_answered_when_all_turns_are_over() -> None:
     world.close()
 
 
-def test_resource_is_dropped_when_its_watch_ends_meanwhile() -> None:
+def test_resource_is_dropped_when_its_watch_ends_during_the_response() -> None:
     world = SlowWorld()
     world.respond(world.cancel_x, text("x", "2"), text("y", "2"))
     assert (world.x.take(), world.y.take()) == ([], ["2"])
@@ -276,7 +276,7 @@ def test_resource_is_dropped_when_its_watch_ends_meanwhile() -> None:
     world.close()
 
 
-def test_resource_comes_with_the_next_response_when_its_watch_starts_meanwhile() -> None:
+def test_resource_is_used_from_the_next_response_when_its_watch_starts_during_one() -> None:
     world = SlowWorld()
     late = WatchRecorder()
     world.respond(lambda: world.client.watch(world.slow, "z", late), text("z", "0"), text("x", "1"))
@@ -286,7 +286,7 @@ def test_resource_comes_with_the_next_response_when_its_watch_starts_meanwhile()
     world.close()
 
 
-def test_response_is_applied_without_an_answer_when_the_stream_ends_meanwhile() -> None:
+def test_response_is_applied_without_an_answer_when_the_stream_ends_before() -> None:
     world = SlowWorld()
     world.respond(lambda: world.server().ads.end(GONE), text("x", "3"))
     assert (world.x.take(), world.answers()) == (["3"], [])
@@ -322,7 +322,7 @@ def test_response_is_dropped_when_a_new_stream_has_one() -> None:
     world.close()
 
 
-def test_nothing_is_left_when_the_client_is_closed_meanwhile() -> None:
+def test_nothing_is_left_when_the_client_is_closed_during_a_response() -> None:
     world = SlowWorld()
     world.respond(world.client.close, text("x", "3"))
     assert (world.x.take(), world.answers()) == ([], [])

@@ -58,14 +58,14 @@ def test_later_requests_have_only_changes_and_no_nonce() -> None:
     assert change.added == ("z",)
 
 
-def test_name_is_not_sent_when_it_comes_and_goes_in_one_turn() -> None:
+def test_name_is_not_sent_when_it_is_added_and_removed_in_one_turn() -> None:
     state = opened("x")
     state.subscribe("T", "y")
     state.unsubscribe("T", "y")
     assert state.take_changes() == []
 
 
-def test_name_is_removed_and_subscribed_again_when_it_goes_and_comes_in_one_turn() -> None:
+def test_name_is_removed_and_subscribed_again_when_both_happen_in_one_turn() -> None:
     """go-control-plane does not send a resource again because of the subscription alone."""
     state = opened("x", "y")
     state.unsubscribe("T", "x")

@@ -297,7 +297,7 @@ def test_fallback_server_is_preferred_to_saved_resources(store: MemoryStore) -> 
 
 
 @pytest.mark.spec("CACHE-03")
-def test_fallback_goes_on_while_a_saved_resource_is_used(store: MemoryStore) -> None:
+def test_fallback_continues_while_a_saved_resource_is_used(store: MemoryStore) -> None:
     world = CachedWorld(store, server_config("a"), server_config("b"))
     world.server("b").is_up = False
     watcher = world.watch(world.listeners, "x")

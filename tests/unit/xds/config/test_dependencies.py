@@ -212,7 +212,7 @@ def test_note_has_an_error_when_no_endpoint_is_usable() -> None:
     assert entry.resolution_note == note
 
 
-def test_note_says_once_that_no_server_answers() -> None:
+def test_note_names_an_outage_once() -> None:
     found, _, routes = parts()
     states = ResourceStates(
         listeners={"orders": ResourceState(listener(), ambient_error=AWAY)},
@@ -227,7 +227,7 @@ def test_note_says_once_that_no_server_answers() -> None:
     assert entry.resolution_note == note
 
 
-def test_error_of_an_aggregate_says_once_that_no_server_answers() -> None:
+def test_error_of_an_aggregate_names_an_outage_once() -> None:
     states = ResourceStates(
         listeners={"orders": ResourceState(listener())},
         route_configs={"routes": ResourceState(route_config("a"))},

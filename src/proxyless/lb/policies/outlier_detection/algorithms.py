@@ -99,14 +99,15 @@ def sweep(
             ejected_for_s = rules.ejection_time_s(before.multiplier)
             # "the current time is after" - A50: `>`, not `>=`.
             if now_s > before.ejected_at_s + ejected_for_s:
-                after, why = EjectionState(None, before.multiplier), f"{ejected_for_s:g} s are over"
-                changes.append(Change(index, ChangeKind.UNEJECTED, after, why))
+                after = EjectionState(None, before.multiplier)
+                reason = f"{ejected_for_s:g} s are over"
+                changes.append(Change(index, ChangeKind.UNEJECTED, after, reason))
         elif before.multiplier:
-            after, why = (
+            after, reason = (
                 EjectionState(None, before.multiplier - 1),
                 "was not ejected in the interval",
             )
-            changes.append(Change(index, ChangeKind.MULTIPLIER_DECREMENTED, after, why))
+            changes.append(Change(index, ChangeKind.MULTIPLIER_DECREMENTED, after, reason))
     return changes
 
 

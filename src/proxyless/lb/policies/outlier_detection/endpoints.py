@@ -210,7 +210,7 @@ class EndpointIndex:
 
     @property
     def subchannels(self) -> list[OutlierSubchannel]:
-        return [each for some in self._subchannels.values() for each in some]
+        return [each for group in self._subchannels.values() for each in group]
 
     @property
     def is_empty(self) -> bool:
@@ -239,7 +239,7 @@ class EndpointIndex:
         return subchannel
 
     def subchannels_of(self, endpoint: CountedEndpoint) -> Iterator[OutlierSubchannel]:
-        """Iterate over the endpoint's subchannels, which may be released meanwhile."""
+        """Iterate over the endpoint's subchannels, which the loop body may release."""
         for address in endpoint.addresses:
             for subchannel in tuple(self._subchannels.get(address, ())):
                 if subchannel.counter.endpoint is endpoint:

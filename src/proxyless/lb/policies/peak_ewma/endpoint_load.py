@@ -19,7 +19,7 @@ from typing import Final
 from proxyless.lb.policies.peak_ewma.config import PeakEwmaConfig
 
 # Cost per RPC in flight of an endpoint that has not answered yet. Higher than any latency, so that
-# such an endpoint has one RPC in flight unless all endpoints are like it.
+# a second RPC goes to an endpoint that has answered, if there is one to compare with.
 UNMEASURED_COST_S: Final = 1e12
 
 

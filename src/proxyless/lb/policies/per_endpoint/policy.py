@@ -47,8 +47,8 @@ class PerEndpointPolicy(ABC, Generic[C]):
     # The name of the trace event of reports.
     trace_name: ClassVar[str]
     child_type: ClassVar[type[EndpointChild]] = EndpointChild
-    # The delay of a new picker that adds READY endpoints to many others, for each endpoint: about
-    # 20 times what making it takes.
+    # The delay, per endpoint, of a new picker that adds READY endpoints to many others: about 20
+    # times the time that making it takes.
     delay_per_endpoint_s: ClassVar[float] = 0.0
 
     __slots__ = (

@@ -1,4 +1,4 @@
-"""Metrics of pick_first: connection attempts and disconnections, as the policy sees them.
+"""Metrics of pick_first: connection attempts and disconnections of its subchannels.
 
 Specs: A78; A94 has replaced them by metrics of subchannels. A subchannel may be shared with other
 channels, each of which counts it.

@@ -6,12 +6,12 @@ Pure: `order_addresses` orders the addresses; `Pass` maps events to actions, whi
 performs.
 
 Theory of operation
-    A pass attempts the addresses in order. It goes on to the next one when the delay is over, or
+    A pass attempts the addresses in order. It moves on to the next one when the delay is over, or
     when the latest attempted address has failed; earlier attempts continue. The first attempted
     address that is READY is selected. A connection that another policy shares is selected only when
     the pass reaches its address: the order of the list decides (D47). When every address has failed
     since the pass reached it, the pass is over. From then on each address that becomes IDLE, after
-    its backoff, is connected again at once, without end.
+    its backoff, is connected again at once, indefinitely.
 """
 
 from collections.abc import Collection, Iterable, Sequence

@@ -66,10 +66,10 @@ from proxyless.runtime import IDLE_TIMER, ActionsJob
 
 EMPTY_ADDRESS_LIST: Final = "empty address list"
 
-# New candidates are created so many at a time, and so many actions are performed in one turn.
+# New candidates that are created at a time, and actions that are performed in one turn.
 NEW_CANDIDATES_MAX: Final = 200
 ACTIONS_PER_TURN: Final = 1_000
-# More candidates are released in slices; units of `runtime.work_queue`.
+# More candidates are released in slices. Units of `runtime.work_queue` for each.
 RELEASED_AT_ONCE_MAX: Final = 100
 RELEASE_UNITS: Final = 20
 

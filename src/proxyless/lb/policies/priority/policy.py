@@ -234,7 +234,7 @@ class PriorityPolicy:
             self._record(name, None)
 
     def _on_late_rejection(self) -> None:
-        """A new child rejected its update, and there is no update to return that from."""
+        """Handle the rejection of a new child when no `update` is left to return it."""
         self.helper.request_reresolution()
 
     # The choice.

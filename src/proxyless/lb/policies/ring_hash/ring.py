@@ -144,9 +144,11 @@ def _edit(before: Ring[T], plan: Plan[T], same: "_Same") -> Ring[T] | None:
     # With more changed members than entries, even the comparison is too expensive.
     if len(plan.members) - same.start - same.end > len(before.hashes):
         return None
-    had, have = _changed_counts(before.plan, same), _changed_counts(plan, same)
-    removed = {member: count for member, count in had.items() if have.get(member) != count}
-    new = {member: count for member, count in have.items() if had.get(member) != count}
+    old_counts, new_counts = _changed_counts(before.plan, same), _changed_counts(plan, same)
+    removed = {
+        member: count for member, count in old_counts.items() if new_counts.get(member) != count
+    }
+    new = {member: count for member, count in new_counts.items() if old_counts.get(member) != count}
     if sum(removed.values()) + sum(new.values()) > len(before.hashes) * _EDITED_FRACTION_MAX:
         return None
     hashes, members = list(before.hashes), list(before.members)

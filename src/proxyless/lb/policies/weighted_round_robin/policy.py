@@ -362,7 +362,9 @@ class WeightedRoundRobinPolicy(PerEndpointPolicy[WeightedEndpointChild]):
         weights = [child.weight.find_usable(config, now_s) for child in children]
         metrics = self._helper.context.metrics
         if metrics.active:
-            unusable = [c for c, weight in zip(children, weights, strict=True) if not weight]
+            unusable = [
+                child for child, weight in zip(children, weights, strict=True) if not weight
+            ]
             stale = sum(child.weight.is_stale(config, now_s) for child in unusable)
             record_weights(metrics, self._labels, weights, stale)
         if config.slow_start is None:

@@ -92,8 +92,8 @@ class CallLimit:
     drop: Drop = field(init=False)
 
     def __post_init__(self) -> None:
-        why = f"circuit breaker drop: {self.maximum} RPCs are under way, which is max_requests"
-        object.__setattr__(self, "drop", _dropped(self.cluster, why, self.node_id))
+        reason = f"circuit breaker drop: {self.maximum} RPCs are under way, which is max_requests"
+        object.__setattr__(self, "drop", _dropped(self.cluster, reason, self.node_id))
 
 
 class ClusterImplPicker(ForwardingPicker):
@@ -168,8 +168,8 @@ def drop_results(
     )
 
 
-def _dropped(cluster: str, why: str, node_id: str) -> Drop:
-    text = with_node(f"{name_cluster(cluster)}: {why}", node_id)
+def _dropped(cluster: str, reason: str, node_id: str) -> Drop:
+    text = with_node(f"{name_cluster(cluster)}: {reason}", node_id)
     return Drop(Status(StatusCode.UNAVAILABLE, text))
 
 

@@ -178,7 +178,7 @@ class HostSubchannel(ForwardingSubchannel):
 
     def watch(self, listener: StateListener) -> Cancel:
         assert self.state is not None, "the first call was inside `inner.watch`"
-        # First: the listener may request a connection.
+        # Added first: the listener may request a connection.
         self._child_listeners += (listener,)
         listener(self.state, self._status)
         return partial(self._remove_listener, listener)
@@ -303,7 +303,7 @@ class Hosts:
         host = self._ensure_host(address)
         subchannel = self._create(host, attributes)
         host.held_by_child[subchannel] = None
-        # Last: the new one may share the connection, which must stay open meanwhile.
+        # Dropped last: the new one may share the connection, which must stay open.
         host.drop_owned()
         self._notify_if_awaited(host)
         return subchannel

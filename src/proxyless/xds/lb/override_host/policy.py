@@ -127,8 +127,8 @@ class OverrideHostPolicy(ForwardingHelper):
         self._helper = helper
         self._child = GracefulSwitchPolicy(self)
         self.hosts: Final = Hosts(self)
-        # Whether there was an RPC of a session. Before it, no host is listed: most clusters have no
-        # sessions, and thousands of endpoints.
+        # Whether there has been an RPC of a session. Until then no host is listed: most clusters
+        # have no sessions, and some have thousands of endpoints.
         self.has_sessions = False
         self._session_endpoints: tuple[Endpoint, ...] = ()
         # From the last update: `usable` are the health statuses of hosts that sessions may use.
@@ -171,7 +171,7 @@ class OverrideHostPolicy(ForwardingHelper):
         self._is_closed = True
         self._sweep_timer.cancel()
         self._to_connect.cancel()
-        # Before the child: what it releases must not be kept, and old pickers must find no host.
+        # Cleared first: what the child releases is not kept, and old pickers find no host.
         self.hosts.clear()
         self._child.close()
 

@@ -185,7 +185,7 @@ def test_reports_of_a_closed_child_are_ignored(children: Children) -> None:
     assert len(children.reports) == 2
 
 
-def test_retained_child_is_closed_after_its_report_when_it_is_not_ready_any_more(
+def test_retained_child_is_closed_after_its_report_when_it_is_no_longer_ready(
     children: Children,
 ) -> None:
     children.update("a")

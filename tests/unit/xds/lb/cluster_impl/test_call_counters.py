@@ -94,7 +94,7 @@ def test_forked_process_has_no_rpcs_in_flight() -> None:
             code = 1
             try:
                 code = PROCESS_COUNTERS.acquire(KEY).total()
-            finally:  # A child process that raises would go on as a second pytest.
+            finally:  # A child process that raises would continue as a second pytest.
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert counter.total() == 1
