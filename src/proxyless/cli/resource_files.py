@@ -64,9 +64,8 @@ def find_dangling(located: Sequence[Located]) -> Iterator[tuple[str, Resource, s
     """References to resources that are not there: place and resource, field, and error text."""
     snapshot = Snapshot.of([resource for _, resource in located], partial=True)
     for place, resource in located:
-        for path, text in snapshot.check([resource]).items():
-            # The path starts with the resource.
-            yield place, resource, path.partition('"].')[2], text
+        for reference in snapshot.find_dangling(resource):
+            yield place, resource, reference.path, reference.missing_text
 
 
 def describe_errors(errors: ValidationErrors, context: str = "") -> list[str]:

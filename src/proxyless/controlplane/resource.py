@@ -49,6 +49,10 @@ class Reference:
     type_url: str
     name: str
 
+    @property
+    def missing_text(self) -> str:
+        return f"there is no {type_name(self.type_url)} {self.name!r}"
+
 
 @frozen
 class Resource:

@@ -19,6 +19,7 @@ from proxyless.controlplane.resource import Resource, type_name
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from proxyless.controlplane.resource import Reference
     from proxyless.protos import Proto
 
 Resources = MappingProxyType[str, Resource]
@@ -141,16 +142,20 @@ class Snapshot:
         """An error for each reference without a resource, of all resources or of these."""
         errors = ValidationErrors()
         for resource in self if resources is None else resources:
-            for reference in resource.references:
-                if self.get(reference.type_url, reference.name) is None:
-                    with (
-                        errors.field(type_name(resource.type_url)),
-                        errors.key(resource.name),
-                        errors.field(reference.path),
-                    ):
-                        target = type_name(reference.type_url)
-                        errors.add(f"there is no {target} {reference.name!r}")
+            for reference in self.find_dangling(resource):
+                with (
+                    errors.field(type_name(resource.type_url)),
+                    errors.key(resource.name),
+                    errors.field(reference.path),
+                ):
+                    errors.add(reference.missing_text)
         return errors
+
+    def find_dangling(self, resource: Resource) -> Iterator[Reference]:
+        """The references without a resource."""
+        for reference in resource.references:
+            if self.get(reference.type_url, reference.name) is None:
+                yield reference
 
     def __iter__(self) -> Iterator[Resource]:
         for resources in self._by_type.values():

@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 from proxyless.base import ValidationErrors
-from proxyless.cli.resource_files import read_resources
-from proxyless.controlplane import CLUSTER
+from proxyless.cli.resource_files import find_dangling, read_resources
+from proxyless.controlplane import CLUSTER, eds_cluster
+from proxyless.controlplane.resource import Resource
 
 
 def cluster(name: str) -> str:
@@ -57,3 +58,9 @@ def test_pipe_as_argument_is_read() -> None:
     assert names(errors, Path(f"/dev/fd/{reading}")) == ["a"]
     os.close(reading)
     assert errors.ok
+
+
+def test_dangling_reference_has_its_field_when_the_name_has_brackets() -> None:
+    resource = Resource.of(eds_cluster('a"].b'))
+    ((_, _, field, _),) = find_dangling([("x", resource)])
+    assert field == "eds_cluster_config.service_name"
