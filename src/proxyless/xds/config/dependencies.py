@@ -119,7 +119,7 @@ class _Resolution:
         # Whether a cluster that is not in that config is a reason. No RPC would be helped by a
         # config without any cluster that works.
         found = in_force.clusters.values() if in_force is not None else ()
-        self._does_new_hold = any(map(_has_endpoints, found))
+        self._may_new_cluster_hold = any(map(_has_endpoints, found))
         # Shared by all aggregates; and those whose endpoints no server has answered.
         self._leaves: dict[str, ClusterConfig | Missing] = {}
         self._silent_leaves: dict[str, Missing] = {}
@@ -142,7 +142,7 @@ class _Resolution:
                     clusters[name] = result
         # Copies: clusters that are only subscribed to do not delay a config (D25).
         self.plan.missing, self.plan.unanswered = dict(self._missing), dict(self._unanswered)
-        self._does_new_hold = False
+        self._may_new_cluster_hold = False
         if self._in_force is not None and self._unanswered:
             return self._hold(self._in_force)
         self._add_subscribed(clusters)
@@ -183,7 +183,7 @@ class _Resolution:
         if self._in_force is None:
             return False
         before = self._in_force.clusters.get(cluster)
-        return self._does_new_hold if before is None else _has_endpoints(before)
+        return self._may_new_cluster_hold if before is None else _has_endpoints(before)
 
     # Listener, route configuration, virtual host
 
