@@ -177,6 +177,7 @@ async def test_first_rpc_creates_only_the_message_classes_that_it_uses() -> None
     counting = """
 import gc
 from google._upb._message import MessageMeta
+gc.collect()
 print(sum(type(each) is MessageMeta for each in gc.get_objects()))
 """
     async with first_rpc() as code:

@@ -28,7 +28,6 @@ from proxyless.runtime.lookups import (
     BUSY_MAX,
     LookupThreads,
     NameKind,
-    lookup_threads,
 )
 from tests.hostile.watchdog import loop_watchdog
 from tests.worlds.authorities import (
@@ -49,7 +48,8 @@ RPC_TIMEOUT_S = 20.0
 @pytest.fixture(autouse=True)
 def own_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tests do not share the look-ups of these."""
-    monkeypatch.setattr(lookups_module, "_shared", LookupThreads())
+    threads = LookupThreads()
+    monkeypatch.setattr(lookups_module, "lookup_threads", lambda: threads)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ async def hanging_channels(number: int) -> AsyncIterator[None]:
         each.get_state(try_to_connect=True)
     # As many as may; the others wait.
     busy = min(number, BUSY_MAX[NameKind.NEW])
-    await until(lambda: lookup_threads().busy >= busy, "look-ups hang")
+    await until(lambda: lookups_module.lookup_threads().busy >= busy, "look-ups hang")
     yield
     for each in channels:
         await each.close()
@@ -109,7 +109,7 @@ async def test_localhost_is_resolved_while_other_names_hang(silence: Event, numb
     async with serve_echo() as port, hanging_channels(number):
         assert await call(f"localhost:{port}") == b"hello"
         assert not silence.is_set()
-        assert lookup_threads().busy == min(number, BUSY_MAX[NameKind.NEW])
+        assert lookups_module.lookup_threads().busy == min(number, BUSY_MAX[NameKind.NEW])
 
 
 async def test_another_name_is_resolved_while_names_hang(
@@ -135,13 +135,15 @@ async def test_threads_of_closed_channels_are_used_again(silence: Event) -> None
     for _ in range(50):
         async with hanging_channels(1):
             pass
-    assert lookup_threads().busy == 1, "the look-up that hangs is shared"
+    assert lookups_module.lookup_threads().busy == 1, "the look-up that hangs is shared"
     async with hanging_channels(200):
         pass
-    await until(lambda: lookup_threads().waiting == 0, "waiting look-ups are dropped")
-    assert lookup_threads().busy == BUSY_MAX[NameKind.NEW]
+    await until(
+        lambda: lookups_module.lookup_threads().waiting == 0, "waiting look-ups are dropped"
+    )
+    assert lookups_module.lookup_threads().busy == BUSY_MAX[NameKind.NEW]
     silence.set()
-    await until(lambda: lookup_threads().busy == 0, "look-ups end")
+    await until(lambda: lookups_module.lookup_threads().busy == 0, "look-ups end")
 
 
 @asynccontextmanager
