@@ -100,14 +100,24 @@ def check_picks(scenario: Scenario) -> Iterator[str]:
 
 def _removed_addresses(scenario: Scenario, rpc: RpcRecord, pick: PickRecord) -> frozenset[str]:
     """Addresses of earlier configs, which a policy may use until it has connected to a new one."""
+    views = _retained_views(scenario, rpc, pick)
+    return frozenset().union(*(view.addresses for view in views))
+
+
+def _retained_views(scenario: Scenario, rpc: RpcRecord, pick: PickRecord) -> list[ClusterView]:
+    """The cluster in all configs whose endpoints a policy may still have (D45)."""
     if scenario.options.lb_policy == "RING_HASH":
-        return frozenset()
+        return []
     configs = _configs_in_force(rpc.client, pick.at_s - REMOVED_RETENTION_S, pick.at_s)
-    return frozenset().union(*(config.cluster(pick.cluster).addresses for config in configs))
+    return [config.cluster(pick.cluster) for config in configs]
 
 
 def check_priorities(scenario: Scenario) -> Iterator[str]:
-    """No pick goes to a lower priority while a sound endpoint is in a higher one."""
+    """No pick goes to a lower priority while a sound endpoint is in a higher one.
+
+    An endpoint that has moved to a lower priority may be used by the higher one, as if it were
+    removed, until that has a connection again (D45).
+    """
     for rpc in scenario.recorder.rpcs.values():
         for pick in rpc.picks:
             view = rpc.view_of(pick)
@@ -118,6 +128,11 @@ def check_priorities(scenario: Scenario) -> Iterator[str]:
             if better is None or better[0] >= priority:
                 continue
             if _may_hang_on_a_ring(scenario, view, better[0], pick.at_s):
+                continue
+            earlier = [
+                each.priority_of(pick.address) for each in _retained_views(scenario, rpc, pick)
+            ]
+            if any(each is not None and each <= better[0] for each in earlier):
                 continue
             yield (
                 f"{rpc.name}: picked {pick.address} of priority {priority} at"

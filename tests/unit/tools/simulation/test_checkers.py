@@ -145,6 +145,29 @@ def test_lower_priority_is_allowed_when_the_higher_one_has_a_fault(run: Run) -> 
         assert run.found(check_priorities) == []
 
 
+@pytest.mark.parametrize(
+    ("options", "after_s", "is_found"),
+    [
+        (USUAL, 29.0, False),
+        (USUAL, 31.0, True),
+        (replace(USUAL, lb_policy="RING_HASH"), 29.0, True),
+    ],
+)
+def test_lower_priority_is_a_violation_when_its_endpoint_left_the_higher_one_long_ago(
+    options: Options, after_s: float, *, is_found: bool
+) -> None:
+    run = Run(options)
+    rpc = run.rpc(picked=run.second)
+    both = ClusterView((frozenset({run.first, run.second}),))
+    run.client.configs[0] = ConfigRecord(run.start_s, 1, {"web": both}, frozenset({"web"}))
+    moved = ClusterView((frozenset({run.first}), frozenset({run.second})))
+    since_s = rpc.started_s - after_s
+    run.client.configs.append(ConfigRecord(since_s, 1, {"web": moved}, frozenset({"web"})))
+    rpc.picks[0] = replace(rpc.picks[0], config=1)
+    assert bool(run.found(check_priorities)) is is_found
+    run.scenario.world.loop.close()
+
+
 def test_failure_is_a_violation_when_an_endpoint_is_sound(run: Run) -> None:
     run.rpc("UNAVAILABLE", picked="")
     assert "though web-0 is sound" in run.found(check_outcomes)[0]
