@@ -231,7 +231,8 @@ def check_outages(scenario: Scenario) -> Iterator[str]:
     """Traffic that flows is never stopped by control planes that are merely away (D50).
 
     While none can answer, no client puts a config in force in which a routed cluster is worse than
-    before: in error or without endpoints, and not so in the config before it.
+    before: in error or without endpoints, and not so in the config before it. A config without any
+    endpoint is not held (HOLD-05): no traffic flows.
     """
     # Last answers are under way for one delay; a lost connection is noticed after three.
     in_flight_s = 2 * scenario.options.latency_s
@@ -239,7 +240,8 @@ def check_outages(scenario: Scenario) -> Iterator[str]:
         for before, after in pairwise(client.configs):
             at_s = after.at_s
             is_away = scenario.fault_log.is_faulty_throughout(AWAY, at_s - in_flight_s, at_s)
-            if not is_away or not before.is_routing:
+            has_traffic = any(view.addresses for view in before.clusters.values())
+            if not is_away or not before.is_routing or not has_traffic:
                 continue
             plan = scenario.generations.get(after.generation)
             for name in sorted(plan.routed if plan is not None else ()):

@@ -16,6 +16,7 @@ from tools.simulation.checkers import (
     check_convergence,
     check_nothing_broke,
     check_nothing_is_left,
+    check_outages,
     check_outcomes,
     check_picks,
     check_priorities,
@@ -25,7 +26,7 @@ from tools.simulation.checkers import (
     check_stickiness,
     check_subscriptions,
 )
-from tools.simulation.fault_log import CONTROL
+from tools.simulation.fault_log import AWAY, CONTROL
 from tools.simulation.options import Options
 from tools.simulation.plans import DELAY_S, ClusterPlan, MeshPlan
 from tools.simulation.records import (
@@ -166,6 +167,21 @@ def test_lower_priority_is_a_violation_when_its_endpoint_left_the_higher_one_lon
     rpc.picks[0] = replace(rpc.picks[0], config=1)
     assert bool(run.found(check_priorities)) is is_found
     run.scenario.world.loop.close()
+
+
+@pytest.mark.parametrize("has_endpoints", [True, False])
+def test_new_cluster_without_endpoints_is_a_violation_in_an_outage_when_traffic_flows(
+    run: Run, *, has_endpoints: bool
+) -> None:
+    found = (frozenset({run.first}),) if has_endpoints else ()
+    run.client.configs.clear()
+    run.config(view=ClusterView(found))
+    plan = MeshPlan(2, {"": {"new": 1}}, {"new": ClusterPlan(((run.first,),))})
+    run.scenario.publish(plan)
+    at_s = run.start_s + 10.0
+    run.client.configs.append(ConfigRecord(at_s, 2, {}, frozenset({"new"})))
+    with run.scenario.fault_log.fault(AWAY):
+        assert [AWAY in each for each in run.found(check_outages)] == [True] * has_endpoints
 
 
 def test_failure_is_a_violation_when_an_endpoint_is_sound(run: Run) -> None:
