@@ -22,6 +22,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -78,6 +79,8 @@ def _find_version(package: str) -> str | None:
         return None
 
 
+# Read once: the results of each row change a file of the checkout.
+@cache
 def _read_commit() -> str | None:
     argv = ("git", "describe", "--always", "--dirty", "--exclude", "*")
     try:
