@@ -6,15 +6,15 @@ jobs, the decoding of responses among them, get the units that the others leave,
 step per turn. Work is counted, not timed, so that a simulation is reproducible. `UNLIMITED_WORK`
 runs every job to its end at once.
 
-While jobs wait, full garbage collections are deferred (`garbage`): such work creates many objects
-that stay.
+While jobs wait, and a moment longer, full garbage collections are deferred (`garbage`): such work
+creates many objects that stay.
 """
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final, Protocol, TypeVar
 
-from proxyless.runtime.clock import Clock
+from proxyless.runtime.clock import IDLE_TIMER, Clock
 from proxyless.runtime.garbage import FULL_COLLECTIONS
 from proxyless.runtime.soon import Soon
 
@@ -24,6 +24,9 @@ from proxyless.runtime.soon import Soon
 UNITS_PER_TURN: Final = 5_000
 # Units between two steps of a generator: less is not worth a step.
 STEP_UNITS: Final = 500
+# A full collection takes some tenths of a second. The connections that the last steps have started
+# do not wait for it, unless their peers are farther away than this.
+COLLECTION_DELAY_S: Final = 0.2
 
 T = TypeVar("T")
 
@@ -74,6 +77,8 @@ class WorkQueue:
 
     __slots__ = (
         "_background",
+        "_clock",
+        "_collection_timer",
         "_defers",
         "_full_collections",
         "_has_turn",
@@ -83,6 +88,7 @@ class WorkQueue:
     )
 
     def __init__(self, clock: Clock) -> None:
+        self._clock: Final = clock
         self._units = UNITS_PER_TURN
         # Requested as soon as a unit is used.
         self._next_turn = Soon(clock, self._on_turn)
@@ -90,9 +96,11 @@ class WorkQueue:
         # The waiting jobs with their units per step; the first one is next.
         self._jobs: dict[Job, int] = {}
         self._background: dict[Job, int] = {}
-        # Whether full garbage collections are deferred: since a job had to wait.
+        # Whether full garbage collections are deferred: since a job had to wait. The timer is
+        # pending while no job waits any more.
         self._full_collections: Final = FULL_COLLECTIONS
         self._defers = False
+        self._collection_timer = IDLE_TIMER
 
     def __del__(self) -> None:
         # The event loop was abandoned while jobs waited.
@@ -159,6 +167,7 @@ class WorkQueue:
         if not self._defers:
             self._defers = True
             self._full_collections.defer()
+        self._collection_timer.cancel()
 
     def _on_turn(self) -> None:
         self._units = UNITS_PER_TURN
@@ -169,9 +178,15 @@ class WorkQueue:
             self._run_next(self._jobs)
         while self._background and self._units > 0:
             self._run_next(self._background)
-        if self._defers and not self._jobs and not self._background:
-            self._defers = False
-            self._full_collections.resume()
+        is_over = self._defers and not self._jobs and not self._background
+        if is_over and not self._collection_timer.pending:
+            self._collection_timer = self._clock.call_later(
+                COLLECTION_DELAY_S, self._resume_collections
+            )
+
+    def _resume_collections(self) -> None:
+        self._defers = False
+        self._full_collections.resume()
 
     def _run_next(self, jobs: dict[Job, int]) -> None:
         job = next(iter(jobs))

@@ -15,7 +15,7 @@ from proxyless.runtime import (
     work_queue,
 )
 from proxyless.runtime.garbage import DEFERRED_THRESHOLD, FullCollections
-from proxyless.runtime.work_queue import UNITS_PER_TURN, Steps, finish
+from proxyless.runtime.work_queue import COLLECTION_DELAY_S, UNITS_PER_TURN, Steps, finish
 
 # Four steps per turn.
 UNITS = UNITS_PER_TURN // 4
@@ -183,8 +183,31 @@ def test_full_collections_are_deferred_while_jobs_wait(
     assert gc.get_threshold() == thresholds
     world.queue.run(world.job("b", 2), UNITS)
     world.queue.run_in_background(world.job("c", 5), UNITS)
-    assert gc.get_threshold() == (*thresholds[:2], DEFERRED_THRESHOLD)
+    deferred = (*thresholds[:2], DEFERRED_THRESHOLD)
+    assert gc.get_threshold() == deferred
     world.clock.advance(0)
+    assert world.take_log()[-1] == "c"
+    assert gc.get_threshold() == deferred
+    world.clock.advance(COLLECTION_DELAY_S)
+    assert gc.get_threshold() == thresholds
+
+
+def test_full_collections_are_deferred_again_by_a_job_that_waits_before_they_are_resumed(
+    thresholds: tuple[int, int, int], world: WorkQueueWorld
+) -> None:
+    world.queue.run(world.job("a", 10), UNITS)
+    world.clock.advance(0)
+    world.clock.advance(COLLECTION_DELAY_S / 2)
+    # Its last turn is after the time at which collections would have been resumed.
+    job = world.job("b", 1000)
+    world.queue.run(job, UNITS)
+    world.clock.advance(0)
+    assert not world.queue.is_waiting(job)
+    world.clock.advance(COLLECTION_DELAY_S * 0.75)
+    assert gc.get_threshold() != thresholds
+    # Work that does not have to wait defers nothing.
+    world.queue.run(world.job("c", 1), UNITS)
+    world.clock.advance(COLLECTION_DELAY_S * 0.25)
     assert gc.get_threshold() == thresholds
 
 
@@ -196,6 +219,7 @@ def test_full_collections_are_resumed_after_a_cancelled_job(
     assert gc.get_threshold() != thresholds
     world.queue.cancel(job)
     world.clock.advance(0)
+    world.clock.advance(COLLECTION_DELAY_S)
     assert gc.get_threshold() == thresholds
 
 
@@ -237,6 +261,11 @@ class StepsWorld:
         self.queue._on_turn()
         return self.take()
 
+    def finish(self) -> None:
+        """Run all turns, and the full collections that were deferred."""
+        self.clock.advance(COLLECTION_DELAY_S)
+        assert self.clock.timers_pending == 0
+
 
 def test_small_work_is_finished_at_once_without_a_timer() -> None:
     world = StepsWorld()
@@ -252,8 +281,8 @@ def test_work_beyond_a_slice_runs_in_the_next_turns() -> None:
     assert world.take() == ["a", "a"]
     assert world.run_turn() == ["a", "a"]
     assert world.run_turn() == ["a", "a ended"]
-    world.clock.advance(0)
-    assert (world.take(), world.clock.timers_pending) == ([], 0)
+    world.finish()
+    assert world.take() == []
 
 
 def test_steps_of_jobs_take_turns() -> None:
@@ -281,8 +310,8 @@ def test_cancelled_job_does_not_go_on() -> None:
     assert first is not None
     first.cancel()
     world.take()
-    world.clock.advance(0)
-    assert (world.take(), world.clock.timers_pending) == (["b", "b ended"], 0)
+    world.finish()
+    assert world.take() == ["b", "b ended"]
 
 
 def test_job_does_not_go_on_when_a_step_cancels_it() -> None:
@@ -299,8 +328,8 @@ def test_job_does_not_go_on_when_a_step_cancels_it() -> None:
     job = world.queue.run_steps(cancel())
     assert job is not None
     jobs.append(job)
-    world.clock.advance(0)
-    assert (world.take(), world.clock.timers_pending) == (["cancelled"], 0)
+    world.finish()
+    assert world.take() == ["cancelled"]
 
 
 def test_steps_go_on_when_another_job_raises() -> None:
