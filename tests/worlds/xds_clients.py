@@ -16,6 +16,7 @@ from proxyless.base import OK, Status, StatusCode
 from proxyless.metrics import NO_METRICS, Metrics
 from proxyless.protos import Proto, message_class
 from proxyless.runtime import VirtualClock, WorkQueue, seeded_random
+from proxyless.runtime.work_queue import COLLECTION_DELAY_S
 from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, Node, ServerConfig
 from proxyless.xds.client import DecodeContext, Decoded, Tools, XdsClient, XdsClientOptions
 from proxyless.xds.client.codec import ADS_PATH, DELTA_PATH
@@ -398,7 +399,8 @@ class XdsClientWorld:
 
     def close(self) -> None:
         self.client.close()
-        self.settle()
+        # The work queue, which is the loop's, may have a timer.
+        self.clock.advance(COLLECTION_DELAY_S)
         assert self.clock.timers_pending == 0, "a closed client leaves no timer"
         for server in self.transports.servers.values():
             assert all(transport.is_closed for transport in server.transports)
