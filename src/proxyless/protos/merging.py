@@ -70,7 +70,11 @@ class _Merger:
         at, fields = start, 0
         while at < stop:
             field_start = at
-            tag, at = _read_varint(data, at)
+            # Most tags and sizes are one byte, and there are thousands.
+            tag = data[at]
+            at += 1
+            if tag >= _MORE:
+                tag, at = _read_varint(data, field_start)
             wire_type = tag & 7
             if wire_type == _LENGTH_DELIMITED:
                 size, at = _read_varint(data, at)
