@@ -22,7 +22,7 @@ from proxyless.base.texts import escape_json, one_line, quote
 from proxyless.cli.arguments import add_header_option, add_timeout_option, parse_method
 from proxyless.cli.dialing import add_channel_options, check_channel_options, open_channel
 from proxyless.cli.message_schemas import SchemaError, find_method, read_protosets
-from proxyless.cli.output import JSON, fail, print_lines
+from proxyless.cli.output import JSON, describe_error, fail, print_lines
 from proxyless.observe import explain_error, to_text
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def run(parsed: argparse.Namespace) -> int:
     except (SchemaError, ValueError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             raise
-        return fail("call", [error])
+        return fail("call", [describe_error(error)])
 
 
 def _choose_output(parsed: argparse.Namespace) -> None:

@@ -47,6 +47,7 @@ def fill_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method",
         dest="methods",
+        metavar="METHOD",
         action="append",
         type=parse_method,
         default=[],
@@ -64,6 +65,8 @@ def fill_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Print the changes and the result of the run; returns 1 if an RPC failed."""
+    if parsed.methods and not parsed.is_simulated:
+        parsed.parser.error("argument --method: has no effect with --no-simulate")
     errors = ValidationErrors()
     old, new = (
         [resource for _, resource in read_resources([path], errors)]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from proxyless.base import ValidationErrors
-from proxyless.cli.arguments import parse_address
+from proxyless.cli.arguments import parse_address, refuse_options
 from proxyless.cli.output import JSON, fail, print_json, print_lines
 from proxyless.cli.resource_files import describe_errors, read_resources
 from proxyless.controlplane.for_envoy import adapt_for_envoy
@@ -65,13 +65,24 @@ def _parse_listen(text: str) -> str:
     return parse_address(text)
 
 
+def _check(parsed: argparse.Namespace) -> None:
+    """Refuse arguments that have no effect, and missing ones."""
+    if parsed.schema:
+        for name, given in (("FILE", parsed.files), ("--for", parsed.client)):
+            if given:
+                parsed.parser.error(f"argument {name}: has no effect with --schema")
+    elif not parsed.files:
+        parsed.parser.error("the following arguments are required: FILE")
+    if parsed.client != ENVOY:
+        refuse_options(parsed, ["listen"], "without --for envoy")
+
+
 def run(parsed: argparse.Namespace) -> int:
     """Print the resources; returns 1 if the files are bad."""
+    _check(parsed)
     if parsed.schema:
         print_json(short_form_schema())
         return 0
-    if not parsed.files:
-        parsed.parser.error("the following arguments are required: FILE")
     errors = ValidationErrors()
     resources = [resource for _, resource in read_resources(parsed.files, errors)]
     if not errors.ok:

@@ -42,6 +42,7 @@ from proxyless.cli.explain_process import (
 from proxyless.cli.output import (
     JSON,
     add_output_option,
+    describe_error,
     fail,
     note,
     print_json,
@@ -250,7 +251,7 @@ async def _dial(parsed: argparse.Namespace) -> Explanation:
     try:
         opened = open_channel(parsed)
     except (ValueError, OSError) as error:
-        raise NoExplanationError(error) from None
+        raise NoExplanationError(describe_error(error)) from None
     async with opened as channel:
         channel.get_state(try_to_connect=True)
         is_settled = await _settle(parsed, channel)

@@ -113,6 +113,13 @@ def fail(command: str, problems: Iterable[object]) -> int:
     return 1
 
 
+def describe_error(error: Exception) -> str:
+    """Text of the error; of a file that cannot be read, its name and the reason."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: cannot be read: {error.strerror}"
+    return str(error)
+
+
 def note(command: str, text: str) -> None:
     """Print one line on standard error that is not an error."""
     print_lines(f"proxyless {command}: {one_line(text)}", sys.stderr)

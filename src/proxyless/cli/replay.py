@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.base import quote
 from proxyless.base.texts import count, one_line
+from proxyless.cli.arguments import refuse_options
 from proxyless.cli.output import (
     JSON,
     add_output_option,
     check_rich,
+    describe_error,
     fail,
     print_json,
     print_lines,
@@ -68,11 +70,14 @@ def fill_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Print timeline and comparison; returns 1 if they differ, or the file is bad."""
+    _check(parsed)
     check_rich(parsed)
     try:
         recording = read_recording(parsed.file)
-    except (OSError, RecordingError) as error:
-        return fail("replay", [f"{parsed.file}: {_reason(error)}"])
+    except OSError as error:
+        return fail("replay", [describe_error(error)])
+    except RecordingError as error:
+        return fail("replay", [f"{parsed.file}: {error}"])
     report, reason = None, "--no-rerun was given"
     if not parsed.no_rerun:
         try:
@@ -89,6 +94,16 @@ def run(parsed: argparse.Namespace) -> int:
     return 0 if report is None or report.is_same else 1
 
 
+def _check(parsed: argparse.Namespace) -> None:
+    """Refuse options that have no effect."""
+    if parsed.output == JSON:
+        refuse_options(parsed, ["rpcs", "no_timeline"], "with -o json, which has all entries")
+    if parsed.no_timeline:
+        refuse_options(parsed, ["rpcs", "no_rerun"], "with --no-timeline")
+    if parsed.no_rerun:
+        refuse_options(parsed, ["seed"], "with --no-rerun")
+
+
 def read_recording(path: Path) -> Recording:
     """Read a file of bounded size. Raises OSError or RecordingError."""
     with path.open("rb") as file:
@@ -100,10 +115,6 @@ def read_recording(path: Path) -> Recording:
     except UnicodeDecodeError as error:
         raise RecordingError(f"is not UTF-8 at byte {error.start}") from None
     return read_lines(text.split("\n"))
-
-
-def _reason(error: Exception) -> str:
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
 
 
 # Timeline

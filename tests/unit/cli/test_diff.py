@@ -117,3 +117,10 @@ def test_bad_file_is_an_error(diff: Diff) -> None:
     assert (code, out) == (1, "")
     assert "new.yaml[0].clusters" in err
     assert "line 1, column 16: is not known" in err
+
+
+def test_method_without_a_simulation_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as info:
+        main(["diff", "old", "new", "--no-simulate", "--method", "a/b"])
+    assert info.value.code == 2
+    assert "argument --method: has no effect with --no-simulate" in capsys.readouterr().err

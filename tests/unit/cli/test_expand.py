@@ -82,3 +82,20 @@ def test_bad_file_is_an_error_with_its_place(
     assert captured.out == ""
     text = "line 2, column 7: is 'here', wanted host:port"
     assert captured.err == f'proxyless expand: {file}[0].clusters["a"].dns: {text}\n'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--schema", ORDERS], "argument FILE: has no effect with --schema"),
+        (["--schema", "--for", "envoy"], "argument --for: has no effect with --schema"),
+        ([ORDERS, "--listen", "0.0.0.0:1"], "argument --listen: has no effect without --for envoy"),
+    ],
+)
+def test_argument_without_effect_is_a_usage_error(
+    arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as info:
+        main(["expand", *arguments])
+    assert info.value.code == 2
+    assert text in capsys.readouterr().err

@@ -88,4 +88,23 @@ def test_file_that_is_no_recording_is_a_failure(
 
 def test_missing_file_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", "/nowhere/flight.jsonl"]) == 1
-    assert "No such file" in capsys.readouterr().err
+    wanted = "proxyless replay: /nowhere/flight.jsonl: cannot be read: No such file or directory"
+    assert capsys.readouterr().err.splitlines() == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--no-timeline", "--rpcs"], "--rpcs: has no effect with --no-timeline"),
+        (["--no-timeline", "--no-rerun"], "--no-rerun: has no effect with --no-timeline"),
+        (["--no-rerun", "--seed", "1"], "--seed: has no effect with --no-rerun"),
+        (["-o", "json", "--rpcs"], "--rpcs: has no effect with -o json"),
+    ],
+)
+def test_option_without_effect_is_a_usage_error(
+    options: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as info:
+        main(["replay", "flight.jsonl", *options])
+    assert info.value.code == 2
+    assert text in capsys.readouterr().err
