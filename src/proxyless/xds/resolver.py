@@ -96,8 +96,8 @@ class XdsView:
 class XdsTools:
     """Dependencies of resolvers: client pool, resource types, filters, DNS."""
 
-    # Bootstrap, data-plane target, and whether the client is shared with other targets; None:
-    # the default of the control plane. The client has to be released.
+    # Arguments: bootstrap, data-plane target, and whether to share the client with other targets
+    # (None: the default of the control plane). The client has to be released.
     acquire: Callable[[Bootstrap, str, bool | None], XdsClient]
     release: Callable[[XdsClient], None]
     types: ResourceTypes
@@ -203,7 +203,7 @@ class XdsResolver:
         """The first missing resource; the text is at most one second old."""
         now_s = self._context.clock.now_s()
         at_s, status = self._wait
-        # Many RPCs may fail at once, and a view of many resources takes long.
+        # Many RPCs may fail at once, and a view of many resources takes long to make.
         if now_s - at_s >= WAIT_TEXT_AGE_MAX_S:
             from proxyless.xds.wait_texts import describe_source  # noqa: PLC0415 - few errors use it
 
@@ -384,7 +384,7 @@ class XdsResolverFactory:
             str(target),
             self._bootstrap_file,
         )
-        # The import is that of the first xDS channel.
+        # Imported by the first xDS channel.
         from proxyless.xds.resolver_options import choose_options  # noqa: PLC0415
 
         options = choose_options(context.options, bootstrap)

@@ -9,9 +9,9 @@ then it is None, and the previous config stays in use.
 A cluster that is subscribed to, but in no route, never delays a config: while a resource of it is
 missing, its entry of the previous config is used (D25).
 
-A control plane that is away does not end traffic: if RPCs are routed by a config, and a resource
-that a new one needs has no data only because no server answers, the routes in force are held; their
-clusters continue to change (D50).
+A control plane that is away does not end traffic. While RPCs are routed by one config, and the next
+one lacks a resource only because no server answers, the routes in force are held; their clusters
+continue to change (D50).
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class _Resolution:
         self._target = target
         self._states = states
         self._subscribed = subscribed
-        self._last_config = previous
-        self._previous: Mapping[str, ClusterResult] = previous.clusters if previous else {}
+        self._previous = previous
+        self._previous_clusters: Mapping[str, ClusterResult] = previous.clusters if previous else {}
         self._node_phrase = node_phrase(target.node_id)
         self.plan = Plan()
         # Ambient errors of listener and routes, for every cluster's note.
@@ -116,11 +116,11 @@ class _Resolution:
         # The config that may be held, and the reasons to hold it.
         self._in_force = in_force
         self._unanswered: dict[Missing, None] = {}
-        # Whether a cluster that is not in that config is a reason. No RPC would be helped by a
-        # config without any cluster that works.
+        # Whether a cluster that is not in that config is a reason: if no cluster of that config
+        # works, holding it would help no RPC.
         found = in_force.clusters.values() if in_force is not None else ()
         self._may_new_cluster_hold = any(map(_has_endpoints, found))
-        # Shared by all aggregates; and those whose endpoints no server has answered.
+        # Leaves, shared by all aggregates; and those whose endpoints no server has answered.
         self._leaves: dict[str, ClusterConfig | Missing] = {}
         self._silent_leaves: dict[str, Missing] = {}
         # The number of clusters that aggregates may still have.
@@ -155,10 +155,10 @@ class _Resolution:
         return self.plan
 
     def _find_routed(self, host: VirtualHost) -> dict[str, None] | str:
-        """As `limited_clusters`. Most updates do not change the routes, and there may be many."""
-        last = self._last_config
-        if last is not None and last.virtual_host is host and last.routed:
-            return last.routed
+        """`limited_clusters`, reused: most updates do not change the routes, which may be many."""
+        previous = self._previous
+        if previous is not None and previous.virtual_host is host and previous.routed:
+            return previous.routed
         return limited_clusters(host)
 
     def _hold(self, config: XdsConfig) -> Plan:
@@ -178,7 +178,7 @@ class _Resolution:
     def _may_hold(self, cluster: str) -> bool:
         """Whether this cluster, without an answer, holds the config in force.
 
-        It does not if it is in error there, too: holding that config would help no RPC.
+        It does not if it is in error in that config, too: holding it would help no RPC.
         """
         if self._in_force is None:
             return False
@@ -190,6 +190,7 @@ class _Resolution:
     def _find_virtual_host(
         self,
     ) -> tuple[Listener, RouteConfiguration, VirtualHost] | ConfigError | None:
+        """The listener, its routes and the virtual host; or an error; None while one is awaited."""
         name = self._target.listener_name
         state = self._states.listeners.get(name, MISSING)
         listener = state.resource
@@ -249,7 +250,7 @@ class _Resolution:
         The result is that of `_resolve_state`, in a fifth of the time: an update changes one
         cluster of a thousand.
         """
-        before = self._previous.get(name)
+        before = self._previous_clusters.get(name)
         if not isinstance(before, tuple) or len(before) > 1 or self._ambient:
             return None
         entry, cluster = before[0], state.resource
@@ -344,7 +345,7 @@ class _Resolution:
         self, name: str, entries: tuple[ClusterConfig, ...]
     ) -> tuple[ClusterConfig, ...]:
         """Unchanged entries as the previous objects: policies compare by identity."""
-        before = self._previous.get(name)
+        before = self._previous_clusters.get(name)
         if not isinstance(before, tuple):
             return entries
         by_name = {entry.cluster_name: entry for entry in before}
@@ -358,7 +359,7 @@ class _Resolution:
     def _add_subscribed(self, clusters: dict[str, ClusterResult]) -> None:
         for name in self._subscribed:
             if name not in clusters:
-                result = self._resolve_cluster(name) or self._previous.get(name)
+                result = self._resolve_cluster(name) or self._previous_clusters.get(name)
                 if result is not None:
                     clusters[name] = result
 

@@ -76,7 +76,7 @@ class ManagerTools:
     """The collaborators of a dependency manager."""
 
     clock: Clock
-    # XdsClient.watch: never calls the watcher before it returns.
+    # `XdsClient.watch`, which never calls the watcher before it returns.
     watch: Callable[[ResourceType[T], str, ResourceWatcher[T]], Callable[[], None]]
     types: ResourceTypes
     # For LOGICAL_DNS clusters.
@@ -108,15 +108,16 @@ class XdsDependencyManager:
         self._dns: dict[DnsName, _DnsWatch] = {}
         # The number of subscribers by cluster, without zeros.
         self._subscribed: dict[str, int] = {}
-        # Published last: the config; and the error, then the config has only subscribed clusters.
+        # Last published. If there is an error, the config has only the subscribed clusters.
         self._config: XdsConfig | None = None
         self._error: ConfigError | None = None
-        # What delays the next config, and since when; start of the hold of this one.
+        # Since when each missing resource has delayed the next config, and since when this one is
+        # held.
         self._missing_since_s: dict[Missing, float] = {}
         self._held_since_s: float | None = None
-        # Requested while a notification is not processed yet.
+        # Requested by each notification.
         self._reconcile_soon = Soon(tools.clock, self._reconcile)
-        # The last plan; requested if a large one is not published yet.
+        # The last plan; a large one is published in a turn of its own.
         self._plan = Plan()
         self._publish_soon = Soon(tools.clock, self._publish_plan)
         self._is_closed = False
@@ -164,8 +165,9 @@ class XdsDependencyManager:
         self._is_closed = True
         self._reconcile_soon.cancel()
         self._publish_soon.cancel()
-        for watches in (self._listeners, self._route_configs, self._clusters):
-            watches.close()
+        self._listeners.close()
+        self._route_configs.close()
+        self._clusters.close()
         self._endpoints.close()
         self._collections.close()
         self._watch_dns({})

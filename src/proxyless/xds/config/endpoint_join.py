@@ -36,11 +36,13 @@ class JoinedEndpoints:
     source: EndpointResource
     collections: tuple[EndpointCollection, ...]
     resource: EndpointResource
-    # Endpoints that are left out beyond the limit.
+    # The number of endpoints beyond the limit, which are left out.
     excess: int
 
-    def is_of(self, source: EndpointResource, collections: tuple[EndpointCollection, ...]) -> bool:
-        """Whether it is the result for these objects."""
+    def is_result_of(
+        self, source: EndpointResource, collections: tuple[EndpointCollection, ...]
+    ) -> bool:
+        """Whether these objects, and not only equal ones, were joined."""
         return self.source is source and all(map(is_, self.collections, collections))
 
 
@@ -75,7 +77,7 @@ def join_collections(states: ResourceStates, source: EndpointResource) -> JoinRe
             errors[subject] = error
         found.append(NO_ENDPOINTS if state.resource is None else state.resource)
     joined = states.joined.get(source.name)
-    if joined is None or not joined.is_of(source, tuple(found)):
+    if joined is None or not joined.is_result_of(source, tuple(found)):
         joined = states.joined[source.name] = join_endpoints(source, tuple(found))
     if joined.excess:
         text = f"{joined.excess} are left out, wanted at most {ENDPOINTS_MAX}"
@@ -125,7 +127,7 @@ def _fill(locality: LocalityEndpoints, endpoints: tuple[EndpointInfo, ...]) -> L
 
 
 class _Chooser:
-    """Endpoints that are used: up to the limit, and each address once."""
+    """Selection of the endpoints to use: each address once, up to the limit."""
 
     def __init__(self) -> None:
         self._addresses: set[Address] = set()

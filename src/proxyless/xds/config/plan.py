@@ -71,7 +71,7 @@ class ResourceStates:
 
 @frozen
 class ConfigTarget:
-    """The listener and the authority, which selects the virtual host."""
+    """Listener of a channel's target, and the authority, which selects the virtual host."""
 
     listener_name: str
     authority: str

@@ -1,7 +1,8 @@
-"""Virtual host of an authority: the one with the best matching domain. Clusters of its routes.
+"""Search for the virtual host of an authority, and for the clusters that its routes name.
 
-Specs: A28-01. An exact domain is better than a suffix (`*.example`), that is better than a prefix
-(`example.*`), that is better than `*`; in one class the longest pattern wins, then the first.
+Specs: A28-01. The virtual host with the best matching domain is used. An exact domain is better
+than a suffix (`*.example`), which is better than a prefix (`example.*`), which is better than `*`;
+within a class the longest pattern wins, then the first.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def _rank_patterns(authority: str) -> dict[str, tuple[int, int]]:
 
 
 def limited_clusters(host: VirtualHost) -> dict[str, None] | str:
-    """As `routed_clusters`; an error text if the virtual host is beyond a limit."""
+    """`routed_clusters`, or an error text if the virtual host is beyond a limit."""
     count = len(host.routes)
     if count <= MATCHERS_MAX:
         count = sum(map(_count_matchers, host.routes))

@@ -60,8 +60,8 @@ class XdsConfig:
     node_id: str = ""
     # The clusters that the routes name, in order; for the next config with the same routes.
     routed: dict[str, None] = field(default_factory=dict, repr=False)
-    # All entries by cluster, filled by the first `find` of a name without a key.
-    _leaves: dict[str, ClusterConfig] = field(default_factory=dict, repr=False)
+    # All entries by cluster, filled by the first `find` of a name that is no key of `clusters`.
+    _entries: dict[str, ClusterConfig] = field(default_factory=dict, repr=False)
 
     def with_clusters(self, clusters: dict[str, ClusterResult]) -> XdsConfig:
         return XdsConfig(
@@ -80,15 +80,15 @@ class XdsConfig:
             return result
         if result is not None:
             return result[0]
-        if not self._leaves:
+        if not self._entries:
             # Reversed: clusters of routes come first, are never out of date (D25), and must win.
-            self._leaves.update(
+            self._entries.update(
                 (entry.cluster_name, entry)
                 for entries in reversed(self.clusters.values())
                 if not isinstance(entries, ClusterError)
                 for entry in entries
             )
-        return self._leaves.get(name)
+        return self._entries.get(name)
 
 
 class XdsConfigWatcher(Protocol):

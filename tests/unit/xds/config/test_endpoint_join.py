@@ -23,5 +23,5 @@ def test_join_keeps_everything_but_the_endpoints_of_collections() -> None:
     # The first address is that of an endpoint of the EDS resource.
     assert second == LocalityEndpoints(Locality(zone="b"), 7, (info("10.0.0.2:80"),), None, "x/*")
     assert (joined.resource.drops, joined.resource.collections) == (drops, ("x/*",))
-    assert joined.is_of(source, (members,))
-    assert not joined.is_of(source, (dict(members),))
+    assert joined.is_result_of(source, (members,))
+    assert not joined.is_result_of(source, (dict(members),))
