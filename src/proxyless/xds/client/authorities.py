@@ -85,7 +85,7 @@ class AuthorityServers(Generic[C]):
             del self._entries[entry.type.type_url]
         self._unanswered.pop(entry, None)
 
-    def note_answer(self, entry: Entry) -> None:
+    def update_unanswered(self, entry: Entry) -> None:
         """Update the index of unanswered entries after an event of this entry."""
         if entry.is_answered:
             self._unanswered.pop(entry, None)

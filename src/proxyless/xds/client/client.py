@@ -324,7 +324,7 @@ class XdsClient:
                 authority.is_in_outage = False
                 for entry in authority:
                     self._notify(entry, entry.on_reachable())
-                    authority.note_answer(entry)
+                    authority.update_unanswered(entry)
 
     def on_failure(self, connection: Connection) -> None:
         if self._metrics is not None:
@@ -357,7 +357,7 @@ class XdsClient:
             notification = update.apply(its_version, now_s)
             if notification is not None and update.status in _LOGGED_STATUSES:
                 LOGGER.warning("%s", update.value.details)
-            self._authorities[entry.authority].note_answer(entry)
+            self._authorities[entry.authority].update_unanswered(entry)
             self._notify(entry, notification)
         if self._last_good is not None:
             self._last_good.on_answer()
@@ -376,7 +376,7 @@ class XdsClient:
         LOGGER.warning("%s", text)
         status = (NoAnswer if is_silent else Status)(rules.timeout_code, text)
         self._notify(entry, entry.on_timeout(status))
-        authority.note_answer(entry)
+        authority.update_unanswered(entry)
         authority.is_in_outage |= is_silent
         if self._last_good is not None:
             self._last_good.on_answer()

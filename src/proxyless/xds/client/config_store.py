@@ -46,8 +46,7 @@ TEMPORARY: Final = ".tmp"
 _SECRET: Final = b"PRIVATE KEY-----"
 
 
-def now_s() -> float:
-    """Unix time."""
+def unix_time_s() -> float:
     return datetime.now(UTC).timestamp()
 
 
@@ -117,7 +116,7 @@ class ConfigStore:
         identity: ClientIdentity,
         *,
         files: Files | None = None,
-        wall_time_s: Callable[[], float] = now_s,
+        wall_time_s: Callable[[], float] = unix_time_s,
     ) -> None:
         # Fixed at construction.
         self._config = config
@@ -129,7 +128,8 @@ class ConfigStore:
         # Texts that were logged.
         self._logged: set[str] = set()
         self._is_pruned = False
-        # Searched resources of the last write, without and with secrets: most will be the same.
+        # Resources of the last write that were searched for secrets, without and with them: most
+        # are the same in the next one.
         self._written: dict[ResourceKey, tuple[bytes, bytes]] = {}
 
     def __str__(self) -> str:

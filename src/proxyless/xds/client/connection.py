@@ -107,11 +107,11 @@ class Connection:
         # Pending until the text about the silence changes.
         self._silence_timer: Timer = IDLE_TIMER
         self._log = _ServerLog()
-        # Resource timers of this stream. The import is that of the first connection.
+        # Resource timers of this stream. Imported by the first connection.
         from proxyless.xds.client.resource_timers import ResourceTimers  # noqa: PLC0415
 
         self._timers = ResourceTimers(tools.clock, rules.timeout_s, self._stream, self._on_expired)
-        # The response that takes more turns than one.
+        # The response under way, if it takes more than one turn.
         self._job: StepsJob | None = None
         self._is_closed = False
         transport.watch_connectivity(self._on_connectivity)
@@ -192,7 +192,7 @@ class Connection:
     def on_stream_opened(self) -> None:
         if not self._ads.sends_versions_in_use:
             self._open_stream()
-        self._stream.reader()()
+        self._stream.read_next()
 
     def _open_stream(self) -> None:
         members: dict[str, dict[str, str]] = {}
@@ -249,14 +249,14 @@ class Connection:
                 response = yield from self._ads.decode_in_steps(message)
             if response is None:
                 self._warn("response cannot be decoded")
-            elif self._is_awaited(response, stream_number):
+            elif self._record_answer(response, stream_number):
                 yield from self._process_response(response, stream_number)
         finally:
             # Even after a bug in this response the next one is read, behind its notifications.
             self._queue.call(read_next)
 
-    def _is_awaited(self, response: codec.DiscoveryResponse, stream_number: int) -> bool:
-        """Note that the server answered. False if this type was not requested."""
+    def _record_answer(self, response: codec.DiscoveryResponse, stream_number: int) -> bool:
+        """Record that the server answered; returns whether this type was requested."""
         self._note_answer()
         self._owner.on_reachable(self)
         if self._timers.has_fired:
@@ -441,7 +441,7 @@ class _ServerLog:
     __slots__ = ("nacks", "reasons", "warnings")
 
     def __init__(self) -> None:
-        # Of this outage, of the server, and the last NACK of each type.
+        # Reasons of this outage, warnings about the server, and the last NACK of each type.
         self.reasons: set[str] = set()
         self.warnings: set[str] = set()
         self.nacks: dict[str, str] = {}

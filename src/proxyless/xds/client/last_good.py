@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 WAIT_S: Final = 2.0
 # The first config is saved after this time; others follow at least this far apart.
 FIRST_SAVE_S: Final = 0.1
-# A config is saved if it has the same resources for this time, which is the last part of the other
-# two: a resource may name others, which are watched some turns of the loop later.
+# A config is saved if its resources have been the same for this time, which is the last part of the
+# delays above and below: a resource may name others, which are watched some turns later.
 SETTLE_S: Final = 0.05
 SAVE_INTERVAL_S: Final = 5.0
 # One that could not be written is tried again after this time: the disk may have space then.

@@ -119,7 +119,7 @@ class LoadReporter:
 
     def on_stream_opened(self) -> None:
         self.stream.send(lrs_codec.encode_load_report((), self._node))
-        self.stream.reader()()
+        self.stream.read_next()
 
     def on_stream_ready(self) -> None:
         return
@@ -138,7 +138,7 @@ class LoadReporter:
                 self._requested = requested
                 self._timer.cancel()
                 self._start_timer(requested)
-        self.stream.reader()()
+        self.stream.read_next()
 
     def on_stream_ended(self, status: Status, *, has_answered: bool) -> None:
         self._timer.cancel()

@@ -45,13 +45,13 @@ class ResourceTimers:
         self._timeout_s = timeout_s
         self._stream = stream
         self._on_expired = on_expired
-        # Those that run, by resource.
+        # Running timers, by resource.
         self._waits: dict[ResourceKey, _Wait] = {}
         # Whether a timer has fired since the server's last message; reset by the owner.
         self.has_fired = False
 
     def left_s(self) -> dict[ResourceKey, float]:
-        """Remaining times."""
+        """Remaining time of each resource."""
         now_s = self._clock.now_s()
         return {key: max(wait.timer.due_s - now_s, 0.0) for key, wait in self._waits.items()}
 
@@ -64,7 +64,7 @@ class ResourceTimers:
             self._waits.update(dict.fromkeys(awaited, wait))
 
     def stop(self, key: ResourceKey) -> None:
-        """The resource has come, or is not needed any more. Idempotent."""
+        """Stop the timer of a resource that has come or is no longer needed. Idempotent."""
         wait = self._waits.pop(key, None)
         if wait is not None:
             del wait.keys[key]
@@ -72,7 +72,7 @@ class ResourceTimers:
                 wait.timer.cancel()
 
     def stop_all(self) -> None:
-        """The stream has ended. Idempotent."""
+        """Stop every timer: the stream has ended. Idempotent."""
         for wait in set(self._waits.values()):
             wait.timer.cancel()
         self._waits = {}

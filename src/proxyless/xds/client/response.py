@@ -230,7 +230,7 @@ class Decision:
         )
 
     def _take_known(self, index: int, raw: RawResource) -> bool:
-        """Whether the resource is not decoded: it was before, or it is rejected at once."""
+        """Take a resource that was decoded before or is rejected at once; False for any other."""
         if raw.type_url != self._type.type_url:
             return self._reject_type(index, raw)
         cached = self._cache.find(raw.serialized)
@@ -271,7 +271,7 @@ class Decision:
         )
 
     def _is_decided(self, cached: CachedResource) -> bool:
-        """Whether decoding again is needless: the resource is invalid, or still not watched."""
+        """Whether the cached result still holds: the resource is invalid, or still not watched."""
         if cached.entry is not None:
             return bool(cached.error)
         # A watch may have started since the resource was decoded.
@@ -335,9 +335,9 @@ class Decision:
         return Decoded(raw.name, error=text)
 
     def _check_decoded(self, index: int, raw: RawResource, decoded: Decoded[Any]) -> Decoded[Any]:
-        """The result, with an error if its type returned neither a resource nor one.
+        """The result; with an error if the resource type returned neither a resource nor an error.
 
-        The error of bytes that cannot be decoded has the name of their wrapper.
+        The error of bytes that cannot be decoded gets the name of their wrapper.
         """
         nameless = f"{self._label}: "
         if raw.name and decoded.error.startswith(nameless):
@@ -350,7 +350,7 @@ class Decision:
         return decoded
 
     def _note_present(self, name: str) -> bool:
-        """Whether this is the first resource of its name; any further one is an error."""
+        """Record a name of the response. False, with an error, if the name was there before."""
         if not name:
             self._is_any_nameless = True
             return True
@@ -425,7 +425,7 @@ class Decision:
 
 
 def _call_in_steps(call: Callable[[T], None], values: Sequence[T]) -> Steps[None]:
-    """Call with each of the errors or deleted entries."""
+    """Call with each value; a value is an error, a removed name or a deleted entry."""
     for number, value in enumerate(values, 1):
         call(value)
         if not number % _ERRORS_PER_STEP:

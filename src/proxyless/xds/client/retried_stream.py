@@ -102,8 +102,13 @@ class RetriedStream:
         """Whether the server reads what is sent."""
         return self._stream is not None and self._stream.is_writable
 
+    def read_next(self) -> None:
+        """Request a message of this stream."""
+        if self._stream is not None:
+            self._stream.read_next()
+
     def reader(self) -> Callable[[], None]:
-        """Callback that requests a message of this stream; no-op after its end."""
+        """`read_next` of this stream, for later: a no-op after its end."""
         return self._stream.read_next if self._stream is not None else _do_nothing
 
     def probe(self, on_answer: Callable[[], None]) -> None:

@@ -65,7 +65,7 @@ class Transport(Protocol):
     def watch_connectivity(self, listener: Callable[[Status], None]) -> None:
         """Call back with the reason each time the control plane becomes unreachable.
 
-        Calls back in the next turn if it is unreachable now. Replaces the listener before.
+        Calls back in the next turn if it is unreachable now. Replaces the previous listener.
         """
 
     def retry_in_s(self) -> float | None:

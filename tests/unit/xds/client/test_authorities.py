@@ -62,7 +62,7 @@ def test_fallback_needs_an_unanswered_entry() -> None:
     assert authority.needs_next(is_reachable=False)
     assert not authority.needs_next(is_reachable=True)
     entry.on_valid("v", b"v", "1", 0.0)
-    authority.note_answer(entry)
+    authority.update_unanswered(entry)
     assert not authority.needs_next(is_reachable=False)
     authority.remove(entry)
     assert authority.is_empty

@@ -92,10 +92,10 @@ def test_reader_belongs_to_the_stream_it_was_made_for() -> None:
     assert second is not first
     read()
     assert second.reads == 0
-    world.stream.reader()()
+    world.stream.read_next()
     assert second.reads == 1
     world.stream.close()
-    world.stream.reader()()
+    world.stream.read_next()
 
 
 def test_stream_is_not_started_again_after_close() -> None:
