@@ -72,7 +72,7 @@ class Call(CallAttempts):
         "wait_for_ready",
     )
 
-    # A class, so that a plain call does not call another function; other calls have a method.
+    # A class, which saves a plain call a function call; subclasses have a method.
     _make_attempt: ClassVar[Callable[..., Attempt]] = Attempt
 
     def __init__(  # noqa: PLR0913, PLR0917 - one for every RPC: an object in between costs time

@@ -204,7 +204,7 @@ class Channel:
             return
         self._closing = self.stack.pool.connections_of(self)
         self._release_all()
-        # They end below with the others, not because their pick fails.
+        # These calls end below, with the others, and not by a failed pick.
         self.picks.calls.clear()
         self._set_state(State.SHUTDOWN, FailPicker(CHANNEL_CLOSED))
         for call in list(self._calls):
@@ -243,10 +243,10 @@ class Channel:
             # Other RPCs may be routed to clusters that do not fail.
             failure = failure_of(self.picker) if failure.is_ok else failure
             status = deadline_exceeded("a connection", failure)
-            return self._help(status, call.path)
+            return self._with_command(status, call.path)
         if call in self.config.unselected:
             status = deadline_exceeded("the target's config", self.describe_wait())
-            return self._help(status, call.path)
+            return self._with_command(status, call.path)
         return DEADLINE_EXCEEDED
 
     def describe_wait(self) -> Status:
@@ -256,7 +256,7 @@ class Channel:
         return failure
 
     def describe_failure(self, status: Status, path: str) -> Status:
-        return self._help(from_control_plane(status), path)
+        return self._with_command(from_control_plane(status), path)
 
     def describe_limit(self, status: Status, note: str) -> Status:
         text = f"{status.details}: {note}"
@@ -265,8 +265,8 @@ class Channel:
             LOGGER.warning("%s: RPC ended: %s", self.target, note)
         return Status(status.code, text)
 
-    def _help(self, status: Status, path: str) -> Status:
-        """Name the command to run next, until the channel has been READY once."""
+    def _with_command(self, status: Status, path: str) -> Status:
+        """Append the command to run next, until the channel has been READY once."""
         resolver = self._resolver
         if self._has_been_ready or not isinstance(resolver, ExplainedResolver):
             return status

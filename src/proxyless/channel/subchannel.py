@@ -90,7 +90,8 @@ class Subchannel:
         self._observers: dict[Observer, None] = {}
         # When it was created, or a new holder last reset the backoff.
         self._renewed_s = tools.clock.now_s()
-        # The oldest, where calls are opened; there if, and only if, the state is READY.
+        # Of the oldest connection, on which calls are opened; there if, and only if, the state is
+        # READY.
         self.transport: ClientTransport | None = None
         # Present if a channel with stats plugins uses it (A94).
         self.meter: SubchannelMeter | None = None

@@ -156,7 +156,7 @@ class Pump(asyncio.BufferedProtocol):
         self._loop.call_soon(self._on_write_error, error)
 
     def _on_write_error(self, error: OSError | None) -> None:
-        """Called once: nothing can be sent any more. None: the peer has closed the connection."""
+        """Abort: nothing can be sent any more. Without an error the peer closed the connection."""
         if self._socket is not None:
             self.abort(lost_by(error))
 

@@ -64,7 +64,10 @@ def test_route_names_backend_cluster_and_attempt(route: CallRoute, text: str) ->
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["dns:///x:1", "a/b", "--data-file", "/nowhere"], "/nowhere: cannot be read: No such file"),
+        (
+            ["dns:///x:1", "a/b", "--data-file", "/nowhere"],
+            "/nowhere: cannot be read: No such file",
+        ),
         (["dns:///x:1", "a/b", "--protoset", "/nowhere"], "/nowhere: cannot be read: No such file"),
         (
             ["dns:///x:1", "a/b", "--data-hex", "", "--tls", "--cacert", "/nowhere"],

@@ -102,7 +102,7 @@ class AioChannel(
         self._open_core = open_core
         self.explainer = explain
         self._core: Channel | None = None
-        # The loop that ran then, for an RPC that is started before a loop runs.
+        # The loop that ran at its creation, for an RPC that is started while no loop runs.
         self._created_on = _get_running_loop()
         self._is_closed = False
         # The core of the process that this one was forked from.
@@ -290,14 +290,14 @@ class AioChannel(
         if loop.is_running():
             # In another thread.
             raise RuntimeError(NO_LOOP) from None
-        asyncio._set_running_loop(loop)  # noqa: SLF001 - for those that run loops
+        asyncio._set_running_loop(loop)  # noqa: SLF001 - for code that runs a loop
         try:
             return function()
         finally:
             asyncio._set_running_loop(None)  # noqa: SLF001
 
     def _find_loop(self) -> asyncio.AbstractEventLoop:
-        """The channel's loop. Before it has one: the loop that created it, or the current one."""
+        """The channel's loop; before it has one, that of its creation, or the current one."""
         if self._core is not None:
             return self.loop
         if self._created_on is not None and not self._created_on.is_closed():

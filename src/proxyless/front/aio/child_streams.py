@@ -72,7 +72,7 @@ class InterceptedStream:
         self._loop: Final = asyncio.get_running_loop()
         channel.register(path, is_registered=True)
         self._method: Final = _CallKeeper(channel, path, None, None)
-        # Requests that the RPC has not taken, and what ends its wait for one.
+        # Requests that the RPC has not taken, and the event that ends its wait for one.
         self._requests: deque[bytes] = deque()
         self._has_request: Final = asyncio.Event()
         # Not set while the stream is held.
@@ -86,7 +86,7 @@ class InterceptedStream:
     # Called by the xDS client's stream
 
     def start(self) -> None:
-        # In a context of its own: that of the RPC that needs the stream first is not the stream's.
+        # In a context of its own, not that of the RPC that needs the stream first.
         requests = self._take_requests()
         self._call = Context().run(self._method, requests, wait_for_ready=True)
         self._task = create_owned_task(self._loop, self._run())

@@ -71,7 +71,7 @@ async def _run_chain(
     async def run(at: int, details: grpc.aio.ClientCallDetails, requests: Any) -> Any:
         nonlocal last_call
         if at == len(methods):
-            last_call = start(_changed(spec, details), requests)
+            last_call = start(_with_details(spec, details), requests)
             return last_call
 
         async def proceed(details: grpc.aio.ClientCallDetails, requests: Any) -> Any:
@@ -97,8 +97,8 @@ def _as_metadata(metadata: MetadataLike | None) -> grpc.aio.Metadata:
     return grpc.aio.Metadata(*(metadata or ()))
 
 
-def _changed(spec: CallSpec, details: grpc.aio.ClientCallDetails) -> CallSpec:
-    """The arguments that the innermost continuation was called with."""
+def _with_details(spec: CallSpec, details: grpc.aio.ClientCallDetails) -> CallSpec:
+    """The arguments, with the details that the innermost continuation was called with."""
     method = details.method
     return spec._replace(
         path=method.decode("ascii") if isinstance(method, bytes) else method,

@@ -44,7 +44,7 @@ class OutsideLoopError(RuntimeError):
 class _MultiCallable:
     """Starts the RPCs of one method."""
 
-    # Names the interceptors of a channel that apply.
+    # The attribute of `Interceptors` with those that apply.
     kind: ClassVar[str]
 
     def __init__(

@@ -46,7 +46,7 @@ TURNS_TO_FAIL: Final = 4
 class Outcome:
     """The result of one RPC. Observes its `Call`."""
 
-    # Calls have other attributes, too, but those of every RPC are found without a dictionary.
+    # Call objects also have a `__dict__`; what every RPC uses is found without it.
     __slots__ = (
         "_done_callbacks",
         "_end_waiters",
@@ -119,7 +119,7 @@ class Outcome:
         elif self.end is None:  # Not cancelled since.
             self.is_starting = False
             self.head = self.head or EMPTY_METADATA
-            # Not that of a subclass, which was called before.
+            # Not the subclass's `on_end`, which was called before.
             Outcome.on_end(self, end)
 
     # Waiting

@@ -78,7 +78,7 @@ class EndpointChild:
         "times_listed",
     )
 
-    # The endpoint's key, which is computed at each access. Set by the list.
+    # The addresses of the endpoint. Set by the list.
     key: frozenset[Address]
 
     def __init__(self, endpoints: "EndpointList[Any]", endpoint: Endpoint) -> None:
@@ -149,7 +149,7 @@ class EndpointList(Generic[C]):
         self.ready_version = 0
         # The child that failed last, if it is still failing.
         self._last_failed: C | None = None
-        # Removed endpoints that still take RPCs, all READY; pending while there are some.
+        # Removed endpoints that still take RPCs, all READY; the timer runs while there are some.
         self._retained: dict[frozenset[Address], C] = {}
         self._retention_timer = IDLE_TIMER
         # Children to close and to connect after the current call.

@@ -67,7 +67,7 @@ class PerEndpointPolicy(ABC, Generic[C]):
         # Fixed at construction.
         self._helper = helper
         self._endpoints = self._make_list()
-        # From the last update; and a large one until its turn.
+        # From the last update; and a large update until it is applied.
         self._resolution_note = ""
         self._waiting: Update | None = None
         # Active during updates of children.

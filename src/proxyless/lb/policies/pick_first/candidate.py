@@ -1,4 +1,4 @@
-"""Candidate of pick_first: one address, its subchannel, and the watches of it."""
+"""Candidate of pick_first: one address, its subchannel, and the watches on it."""
 
 from typing import Final, Protocol
 

@@ -62,7 +62,8 @@ class ChoiceIndex:
     __slots__ = ("_connecting", "_decisive", "_groups", "_reconnecting", "_views")
 
     def __init__(self, children: Iterable[ChildView | None] = ()) -> None:
-        # The children, and the group of each; None is a child that failed.
+        # The view and the group of each child. A child without a view is not created; one without
+        # a group has failed.
         self._views: list[ChildView | None] = []
         self._groups: list[_FirstIndex | None] = []
         # Children that end the search: missing, connected, or with a pending failover timer.

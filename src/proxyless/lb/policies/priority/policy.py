@@ -122,8 +122,8 @@ class PriorityPolicy:
         # The listed children in order of priority, and the highest priority of each.
         self._choice = ChoiceIndex()
         self._priority_of: dict[str, int] = {}
-        # All children of higher priorities than the first number are active; all from the second
-        # number on are deactivated or not created.
+        # Children of priorities below `_active_until` are active; those from `_inactive_from` on
+        # are deactivated or not created.
         self._active_until = 0
         self._inactive_from = 0
         # Rejections by children that were created since the last choice; and whether `_refresh`,
@@ -212,7 +212,7 @@ class PriorityPolicy:
             return LbNode(name, kind, detail="not needed so far", in_use=False)
         return child.describe("", in_use=name == chosen)
 
-    # Called by children.
+    # Called by children
 
     def on_change(self, child: "PriorityChild") -> None:
         """Called after a change of the child's state, picker or failover timer."""
@@ -237,7 +237,7 @@ class PriorityPolicy:
         """Handle the rejection of a new child when no `update` is left to return it."""
         self.helper.request_reresolution()
 
-    # The choice.
+    # The choice
 
     def _index_children(self, names: Sequence[str]) -> None:
         """Apply a new priority list."""
@@ -409,7 +409,7 @@ class PriorityChild(RetainedChild):
             in_use=in_use,
         )
 
-    # Called by its policy.
+    # Called by its policy
 
     def request_reresolution(self) -> None:
         if not self.ignores_requests:
