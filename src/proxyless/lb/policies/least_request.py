@@ -22,7 +22,6 @@ from proxyless.lb.api import (
     PolicyRegistry,
     Update,
 )
-from proxyless.lb.pickers import SubchannelPicker
 from proxyless.lb.policies.per_endpoint import (
     EndpointChild,
     EndpointList,
@@ -98,9 +97,8 @@ class LeastRequestPicker(ExtendablePicker[CountingEndpointChild]):
 
 
 def _make_result(child: CountingEndpointChild) -> Complete:
-    picker = child.picker
-    assert isinstance(picker, SubchannelPicker), "a pick_first that is READY has one subchannel"
-    return Complete(picker.result.subchannel, child, picker.result.authority)
+    result = child.result
+    return Complete(result.subchannel, child, result.authority)
 
 
 class LeastRequestPolicy(PerEndpointPolicy[CountingEndpointChild]):

@@ -21,7 +21,6 @@ from proxyless.lb.api import (
     PolicyRegistry,
     Update,
 )
-from proxyless.lb.pickers import SubchannelPicker
 from proxyless.lb.policies.peak_ewma.config import NAME, PeakEwmaConfig, parse_peak_ewma
 from proxyless.lb.policies.peak_ewma.endpoint_load import EndpointLoad
 from proxyless.lb.policies.per_endpoint import (
@@ -106,7 +105,7 @@ class PeakEwmaPicker(ExtendablePicker[MeasuredEndpointChild]):
     ) -> None:
         # Of each child: its load, and a result with its subchannel and authority.
         self._loads: Final = [child.load for child in children]
-        self._results: Final = list(map(_find_result, children))
+        self._results: Final = [child.result for child in children]
         self._size = len(self._loads)
         self._config: Final = config
         self._now_s: Final = now_s
@@ -114,7 +113,7 @@ class PeakEwmaPicker(ExtendablePicker[MeasuredEndpointChild]):
 
     def add(self, child: MeasuredEndpointChild) -> None:
         self._loads.append(child.load)
-        self._results.append(_find_result(child))
+        self._results.append(child.result)
         self._size += 1
 
     def pick(self, info: PickInfo) -> PickResult:
@@ -131,12 +130,6 @@ class PeakEwmaPicker(ExtendablePicker[MeasuredEndpointChild]):
         result = self._results[chosen]
         timer = RpcTimer(loads[chosen], config, now_s)
         return Complete(result.subchannel, timer, result.authority)
-
-
-def _find_result(child: MeasuredEndpointChild) -> Complete:
-    picker = child.picker
-    assert isinstance(picker, SubchannelPicker), "a pick_first that is READY has one subchannel"
-    return picker.result
 
 
 class PeakEwmaPolicy(PerEndpointPolicy[MeasuredEndpointChild]):

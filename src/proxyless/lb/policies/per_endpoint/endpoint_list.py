@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from proxyless.base import EMPTY_ATTRIBUTES, Address, Attributes, Endpoint, State
 from proxyless.lb.aggregate import StateCounts, sticky_state
-from proxyless.lb.api import Context, Helper, Picker, Policy, Subchannel, Update
+from proxyless.lb.api import Complete, Context, Helper, Picker, Policy, Subchannel, Update
 from proxyless.lb.attributes import HEALTH_WATCH, IS_LISTED_AGAIN
 from proxyless.lb.description import (
     LbNode,
@@ -34,7 +34,7 @@ from proxyless.lb.description import (
     format_time_left,
     join_notes,
 )
-from proxyless.lb.pickers import QUEUE_PICKER
+from proxyless.lb.pickers import QUEUE_PICKER, SubchannelPicker
 from proxyless.lb.policies.pick_first import PickFirstConfig, PickFirstPolicy
 from proxyless.lb.policies.pick_first.config import CONNECTION_ATTEMPT_DELAY
 from proxyless.runtime import IDLE_TIMER, SoonQueue
@@ -109,6 +109,13 @@ class EndpointChild:
 
     def request_reresolution(self) -> None:
         self._list.helper.request_reresolution()
+
+    @property
+    def result(self) -> Complete:
+        """The result of picks of this endpoint, which is READY."""
+        picker = self.picker
+        assert isinstance(picker, SubchannelPicker), "a pick_first that is READY has one subchannel"
+        return picker.result
 
     def describe(self, note: str) -> LbNode:
         name = endpoint_name(self.endpoint.addresses)

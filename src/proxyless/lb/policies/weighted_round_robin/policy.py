@@ -245,11 +245,10 @@ class WeightedEndpointChild(EndpointChild):
         self.weight.on_report(compute_weight(report, self._list.config), now_s)
 
     def make_result(self) -> Complete:
-        picker = self.picker
-        assert isinstance(picker, SubchannelPicker), "a pick_first that is READY has one subchannel"
-        subchannel = picker.result.subchannel
+        result = self.result
+        subchannel = result.subchannel
         assert isinstance(subchannel, LoadReportingSubchannel), "`create_subchannel` made it"
-        return subchannel.to_parent_result(picker.result)
+        return subchannel.to_parent_result(result)
 
 
 class LoadReportingSubchannel(ForwardingSubchannel):
