@@ -171,7 +171,7 @@ class CallAttempts:
                 attempt.stream.release()
 
     def request_message(self) -> None:
-        """Deliver one message, now or when it is received. If messages are unpacked ON_READ."""
+        """Deliver one message, now or when it is received. Only if they are unpacked ON_READ."""
         for attempt in self._attempts:
             if attempt.stream is not None:
                 attempt.stream.request_message()

@@ -1,7 +1,7 @@
 """Config state of a channel: service config, selector, and the RPCs that wait for a selector.
 
 Specs: A31 (selectors), A21 (bad service configs). The channel applies a resolver result to its
-policy first; `ConfigState` holds what RPCs are selected by before and after that.
+policy first, and publishes the selector here when that has returned.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class UnselectedCall(QueuedCall, Protocol):
 
 
 class ConfigState:
-    """Service config and selector of a channel, and its unselected RPCs. Changed by it only."""
+    """Service config and selector of a channel, and its unselected RPCs."""
 
     def __init__(self, target: str, options: ChannelOptions, policies: PolicyRegistry) -> None:
         """Raises ValueError if the options' service config cannot be used."""
@@ -71,7 +71,7 @@ class ConfigState:
         self.unselected: dict[UnselectedCall, None] = {}
 
     def choose(self, found: Mapping[str, object] | Status | None) -> ServiceConfig | Status:
-        """The service config to use with a resolver result that has this one, or its error."""
+        """The service config to use if a resolver result has this one; or an error."""
         if found is None or not self._is_resolver_config_used:
             return self._default
         if isinstance(found, Status):

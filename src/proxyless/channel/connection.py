@@ -116,7 +116,7 @@ class Connections:
             await asyncio.wait([guard])
 
     async def _abort_at_loop_end(self, emptied: asyncio.Future[None]) -> None:
-        """`asyncio.run` cancels all tasks at its end, and this one for all connections."""
+        """Abort all connections when this task is cancelled, as `asyncio.run` does at its end."""
         try:
             await emptied
         except asyncio.CancelledError:
@@ -127,7 +127,7 @@ class Connections:
 
 @frozen
 class SubchannelTools:
-    """What all subchannels of one loop share."""
+    """Dependencies that all subchannels of one loop share."""
 
     loop: asyncio.AbstractEventLoop
     connector: Connects

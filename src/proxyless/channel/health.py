@@ -109,7 +109,7 @@ class HealthConnected:
 
 @frozen
 class Disconnected:
-    """There is none; the state and status of the subchannel."""
+    """There is no connection. State and status are those of the subchannel."""
 
     state: State
     status: Status

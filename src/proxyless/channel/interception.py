@@ -88,7 +88,7 @@ class InterceptedObserver(ForwardingObserver):
                 self._interception.on_delay_end()
             passed_on = self._interception.on_end(end, had_head=self._had_head)
         except Exception as error:
-            # The application has to be notified of the end in any case.
+            # The application is notified of the end even so.
             passed_on = StreamEnd(_bug(error))
         self._observer.on_end(passed_on)
 

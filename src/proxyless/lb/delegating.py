@@ -1,4 +1,4 @@
-"""Base of policies with one child that does the work.
+"""Base of policies that delegate everything to one child.
 
 Such a policy only rewrites the updates. The kind of its child may change with its config: the child
 is a `GracefulSwitchPolicy`.

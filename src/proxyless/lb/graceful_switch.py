@@ -45,7 +45,7 @@ class GracefulSwitchPolicy:
 
     def update(self, update: Update) -> Status:
         config = update.config
-        assert isinstance(config, PolicyConfig), "the config says which kind of policy to use"
+        assert isinstance(config, PolicyConfig), "the config names the kind of policy"
         return self.update_child(update, config, update.endpoints)
 
     def update_child(self, whole: Update, config: PolicyConfig, endpoints: Endpoints) -> Status:
@@ -108,7 +108,7 @@ class GracefulSwitchPolicy:
             dropped.policy.close()
         return child
 
-    # Called by children.
+    # Called by children
 
     def create_pending_subchannel(
         self, child: "SwitchedChild", address: Address, attributes: Attributes

@@ -112,8 +112,8 @@ class ClientTransport(Pump):
             self._keepalive = _Keepalive(self, options.keepalive, tools.clock)
         on_received = None if self._keepalive is None else self._keepalive.on_received
         super().__init__(tools.loop, tools.buffer, tools.turns, on_received)
-        # OK after SETTINGS; the reason if the connection was lost before; None until then. Then
-        # `on_settled` is called with it.
+        # OK since SETTINGS have arrived, or the reason if the connection was lost before that; None
+        # until then. `on_settled` is called with it once.
         self.settled: Status | None = None
         self.on_settled: Callable[[Status], None] | None = None
         self.clock = tools.clock

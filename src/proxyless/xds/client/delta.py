@@ -89,8 +89,8 @@ class DeltaState:
             type_url: {**self._find_initial(type_url, find_held), **members.get(type_url, {})}
             for type_url in self._names
         }
-        # One without its version, so that the server has something to send: a stream without any
-        # response is that of an unreachable server.
+        # One resource is named without its version, so that the server sends it: a server that
+        # sends nothing on a stream counts as unreachable.
         if initial := next(filter(None, self._initial.values()), None):
             initial[next(iter(initial))] = ""
         self._changed = dict.fromkeys(self._names)

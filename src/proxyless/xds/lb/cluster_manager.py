@@ -119,13 +119,13 @@ class ClusterManagerPolicy:
         self._counts = StateCounts()
         # Active during calls to children.
         self._hold: Final = Hold(self._report)
-        # The last update; the children that have not got it yet, and whether an RPC waits for each:
-        # these are first; and the rejections of others.
+        # The last update; the children that have not got it yet, and whether an RPC waits for each,
+        # which puts it in front; and the rejections by the others.
         self._update: Update | None = None
         self._waiting: Final[OrderedDict[str, bool]] = OrderedDict()
         self._rejections: list[str] = []
-        # Pending while the children that no RPC waits for are held back; the next update ends that.
-        # And whether they may be held back later.
+        # Pending while the children that no RPC waits for are held back, at most until the next
+        # update; and whether they may still be held back.
         self._head_start: Timer = IDLE_TIMER
         self._may_hold_back = False
         self._update_soon: Final = Soon(helper.context.clock, self._update_children)
