@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
-import proxyless
 from tests.mesh_files import write_resources
 from tests.worlds.grpcio_peers import backends
 
@@ -23,20 +22,16 @@ if TYPE_CHECKING:
 async def given(names: dict[str, Any]) -> AsyncIterator[None]:
     async with backends("cart", "web") as (cart, web):
         yield
-        for channel_to in (ours, grpcios):
-            answers = await names["try_it"](channel_to, cart.address, web.address)
+        for opened in ((), (open_grpcio_channel,)):
+            answers = await names["try_it"](cart.address, web.address, *opened)
             assert answers == [b"cart", b"web"]
         with TemporaryDirectory() as directory:
             write_resources(Path(directory, "mesh.json"), names["shop"](cart.address, web.address))
-            async with names["mesh_from_files"](ours, directory) as channel:
+            async with names["open_channel_from_files"](directory) as channel:
                 assert await channel.unary_unary("/shop.Cart/Add")(b"", timeout=10) == b"cart"
 
 
-def ours(target: str, bootstrap: dict[str, Any]) -> Any:  # noqa: ANN401
-    return proxyless.aio.insecure_channel(target, bootstrap=bootstrap)
-
-
-def grpcios(target: str, bootstrap: dict[str, Any]) -> Any:  # noqa: ANN401
+def open_grpcio_channel(bootstrap: dict[str, Any]) -> Any:  # noqa: ANN401
     # grpcio reads it once per process, for its first xDS channel, which is this one.
     os.environ["GRPC_XDS_BOOTSTRAP_CONFIG"] = json.dumps(bootstrap)
-    return grpc.aio.insecure_channel(target)
+    return grpc.aio.insecure_channel("xds:///shop")
