@@ -341,6 +341,10 @@ class ChannelSettings:
         if not isinstance(source, Mapping | str | os.PathLike | None):
             kind = type(source).__name__
             raise TypeError(f"bootstrap is of type {kind}, wanted a mapping or the path of a file")
+        given: object = self.registries
+        if not isinstance(given, Registries | None):
+            kind = type(given).__name__
+            raise TypeError(f"registries is of type {kind}, wanted proxyless.Registries")
 
 
 def make_aio_channel(

@@ -231,3 +231,11 @@ def test_bootstrap_of_another_type_is_refused_at_the_call(bootstrap: Any) -> Non
     for make in (proxyless.insecure_channel, proxyless.aio.insecure_channel):
         with pytest.raises(TypeError, match=text):
             make("xds:///orders", bootstrap=bootstrap)
+
+
+def test_registries_of_another_type_are_refused_at_the_call() -> None:
+    registries: Any = ["a policy"]
+    text = "registries is of type list, wanted proxyless.Registries"
+    for make in (proxyless.insecure_channel, proxyless.aio.insecure_channel):
+        with pytest.raises(TypeError, match=text):
+            make("xds:///orders", registries=registries)
