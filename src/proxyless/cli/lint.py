@@ -106,7 +106,11 @@ def run(parsed: argparse.Namespace) -> int:
     found = [
         *_find_file_errors(errors, positions),
         *_lint_resources(located, positions, context, audiences),
-        *(() if parsed.partial else _lint_together(located, positions, audiences)),
+        *(
+            ()
+            if parsed.partial
+            else _lint_together(located, positions, audiences, is_complete=errors.ok)
+        ),
     ]
     files = list(texts)
     found.sort(key=lambda each: _order(each.place, files))
@@ -159,10 +163,18 @@ def _lint_resources(
 
 
 def _lint_together(
-    located: Sequence[Located], positions: FilePositions, audiences: frozenset[Audience]
+    located: Sequence[Located],
+    positions: FilePositions,
+    audiences: frozenset[Audience],
+    *,
+    is_complete: bool,
 ) -> Iterator[LocatedFinding]:
-    """Findings about all resources together."""
-    for place, resource, field, text in find_dangling(located):
+    """Findings about all resources together.
+
+    Unless all files could be read, none are about missing and unused resources: what they lack may
+    be in the rest.
+    """
+    for place, resource, field, text in find_dangling(located) if is_complete else ():
         finding = Finding(Severity.ERROR, field, text, rule="missing")
         yield LocatedFinding(positions.find(place, field), str(resource), finding)
     resources = [
@@ -174,6 +186,8 @@ def _lint_together(
         for _, resource in located
     ]
     for number, finding in lint_mesh(resources, audiences):
+        if finding.rule == "unused" and not is_complete:
+            continue
         place, resource = located[number]
         yield LocatedFinding(positions.find(place, finding.path), str(resource), finding)
 

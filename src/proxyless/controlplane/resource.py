@@ -51,7 +51,8 @@ class Reference:
 
     @property
     def missing_text(self) -> str:
-        return f"there is no {type_name(self.type_url)} {self.name!r}"
+        verb = "are" if self.type_url == ENDPOINTS else "is"
+        return f"there {verb} no {type_name(self.type_url)} {self.name!r}"
 
 
 @frozen

@@ -50,7 +50,7 @@ def test_dangling_reference_is_an_error_unless_partial(
         "column": 1,
         "resource": "cluster 'cart'",
         "field": "eds_cluster_config.service_name",
-        "what": "there is no endpoints 'cart'",
+        "what": "there are no endpoints 'cart'",
     }
     assert main(["lint", str(file), "--partial"]) == 0
     assert capsys.readouterr().out == "1 resource: 0 errors, 0 warnings, 0 notes\n"

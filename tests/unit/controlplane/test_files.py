@@ -453,7 +453,7 @@ def test_reference_without_a_resource_is_a_problem(world: FileSourceWorld) -> No
         "a.yaml", clusters("a").replace("STATIC", "EDS\nedsClusterConfig: {edsConfig: {ads: {}}}")
     )
     world.poll()
-    assert "there is no endpoints 'a'" in world.problems[0]
+    assert "there are no endpoints 'a'" in world.problems[0]
     assert world.names() == ["a"]
 
 

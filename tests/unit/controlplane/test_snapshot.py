@@ -116,7 +116,7 @@ def test_error_has_the_path_of_each_reference_without_a_resource() -> None:
         'field:cluster["g"].cluster_type.typed_config.clusters[0] '
         "error:there is no cluster 'y'; "
         'field:cluster["c"].eds_cluster_config.service_name '
-        "error:there is no endpoints 'c']"
+        "error:there are no endpoints 'c']"
     )
 
 
