@@ -36,6 +36,8 @@ from proxyless.demo.web import Page
 from proxyless.resolver.http_proxy import PROXY_VARIABLES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from proxyless.demo.play import Viewer
     from proxyless.demo.verdict import Verdict
 
@@ -100,17 +102,18 @@ def run(parsed: argparse.Namespace) -> int:
     # Connections on loopback must not go through an HTTP proxy.
     os.environ[PROXY_VARIABLES[0]] = ""
     verdict: Verdict | None = None
+    problems: Sequence[object] = ["stopped before the verdict"]
     has_reader = True
     try:
         verdict = asyncio.run(_Demo(parsed).run())
     except* BrokenPipeError:  # `| head` closes the pipe early.
         has_reader = False
     except* OSError as group:
-        fail("demo", group.exceptions)
+        problems = group.exceptions
     if not has_reader:
         raise BrokenPipeError
     if verdict is None:
-        return fail("demo", ["stopped before the verdict"])
+        return fail("demo", problems)
     return 0 if verdict.is_good else 1
 
 

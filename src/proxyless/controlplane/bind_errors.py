@@ -14,6 +14,10 @@ _WORDS = {
 }
 
 
+def describe_bind_error(error: OSError) -> str:
+    return _WORDS.get(error.errno or 0, error.strerror or str(error))
+
+
 def find_bind_error(address: str) -> str | None:
     """Bind the address for a moment; returns the reason of the failure, None if it can be bound.
 
@@ -36,7 +40,7 @@ def find_bind_error(address: str) -> str | None:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(place)
         except OSError as error:
-            reason = reason or _WORDS.get(error.errno or 0, error.strerror or str(error))
+            reason = reason or describe_bind_error(error)
         else:
             return None
     return reason

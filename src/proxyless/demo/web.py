@@ -13,6 +13,8 @@ from http import HTTPStatus
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from proxyless.controlplane.bind_errors import describe_bind_error
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
@@ -94,9 +96,14 @@ class Page:
         return f"http://127.0.0.1:{self._port}/"
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(
-            self._on_visitor, "127.0.0.1", self._port, limit=REQUEST_BYTES_MAX
-        )
+        """Raises OSError if the port cannot be used."""
+        try:
+            self._server = await asyncio.start_server(
+                self._on_visitor, "127.0.0.1", self._port, limit=REQUEST_BYTES_MAX
+            )
+        except OSError as error:
+            reason = describe_bind_error(error)
+            raise OSError(f"page cannot be served at {self.address!r}: {reason}") from error
         self._port = self._server.sockets[0].getsockname()[1]
         return self
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 
 import pytest
 
-from proxyless.demo.web import encode_event, encode_response, load_page, parse_request
+from proxyless.demo.web import Page, encode_event, encode_response, load_page, parse_request
 from tests.unit.demo.views import VIEW
 
 
@@ -84,3 +85,11 @@ def test_text_colours_have_enough_contrast(scheme: int) -> None:
     for name in texts:
         for behind in ("card", "page"):
             assert contrast(colours[name], colours[behind]) >= 4.5, (name, behind)
+
+
+async def test_port_in_use_is_an_error_that_names_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        text = f"page cannot be served at 'http://127.0.0.1:{port}/': address in use"
+        with pytest.raises(OSError, match=text):
+            await Page(port).__aenter__()

@@ -95,6 +95,10 @@ def run(parsed: argparse.Namespace) -> int:
         return asyncio.run(_Run(parsed).run())
     except SourceError as error:
         return fail("top", error.args)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        return fail("top", [error])
 
 
 class _Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -97,3 +98,12 @@ def test_first_error_ends_the_command(
     script.script = (SourceError("it is gone"),)
     assert main(["top", "h:1"]) == 1
     assert capsys.readouterr().err == "proxyless top: it is gone\n"
+
+
+def test_port_of_the_page_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert main(["top", "127.0.0.1:1", "--web", "--port", str(port)]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    wanted = f"proxyless top: page cannot be served at 'http://127.0.0.1:{port}/': address in use"
+    assert line.startswith(wanted)
