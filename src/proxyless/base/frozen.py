@@ -151,7 +151,7 @@ class _Declaration:
         # All fields, once they are needed, and what the first calls of `__init__` use.
         self.specs: tuple[_FieldSpec, ...] | None = None
         self.positional: list[str] = []
-        # Of all fields, if all of them are positional parameters.
+        # Setters of all fields, if all of them are positional parameters.
         self.setters: list[Setter] | None = None
         self.has_post_init = False
         # Calls of each method until it is generated.

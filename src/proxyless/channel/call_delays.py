@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from proxyless.runtime import Clock
     from proxyless.wire import ClientStream
 
-# Of calls
+# Delays of calls
 CREDENTIALS: Final = "credentials"
 RESOLVING: Final = "resolving"
 FILTERS: Final = "http_filters"
-# Of attempts
+# Delays of attempts
 CONNECTING: Final = "connecting"
 STATE_MISMATCH: Final = "subchannel_state_mismatch"
 FAILING: Final = "picker_failing_with_wait_for_ready"

@@ -118,7 +118,8 @@ class Connectivity:
         self.state = State.IDLE
         self.status = OK
         self.reason = "new"
-        # Of a further connection while the state is READY: IDLE, CONNECTING or TRANSIENT_FAILURE.
+        # State of a further connection while the state is READY: IDLE, CONNECTING or
+        # TRANSIENT_FAILURE.
         self.further = State.IDLE
         self._further_status = OK
         # The next delay, and when the one of the last attempt is over.

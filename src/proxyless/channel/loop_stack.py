@@ -48,6 +48,6 @@ class LoopStack:
     deadlines: DeadlineQueue
     pool: SubchannelPool
     trace: Trace = NULL_TRACE
-    # Of long updates, and of connection attempts.
+    # Slices long updates and the start of many connection attempts.
     work: Work = UNLIMITED_WORK
     channels: LoopChannels = field(default_factory=LoopChannels)

@@ -61,7 +61,7 @@ class MeasuredAttempt(Attempt):
     _call: MeasuredOwner
 
     def __init__(self, call: MeasuredOwner) -> None:
-        # Those of the base class: another `__init__` costs every RPC a function call.
+        # Attributes of the base class: its `__init__` would cost every RPC a function call.
         self._call = call
         self._tracker = self._head_tracker = self.stream = self._end = None
         # Fixed at construction.

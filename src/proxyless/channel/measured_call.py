@@ -192,7 +192,7 @@ class MeasuredCall(Call):
         shared = self._method.pick_labels
         if shared:
             labels = self._pick_labels = dict(shared)
-            # Those of the next pick may be different.
+            # The next pick may have other labels of delays.
             labels.pop(DELAY_KIND, None)
             labels.pop(DELAY_PRIORITY, None)
         return self._pick_labels

@@ -77,7 +77,7 @@ class Subchannel:
         self._tools = tools
         # Changed by the methods below only.
         self._connectivity = Connectivity(options, tools.random)
-        # Those that take calls, oldest first; and the attempt to make another one.
+        # Connections that take calls, oldest first; and the attempt to make another one.
         self._connections: tuple[Connection, ...] = ()
         self._attempt: Connection | None = None
         # Whether `_scale` is a listener of the observers' limits.
@@ -90,7 +90,7 @@ class Subchannel:
         self._observers: dict[Observer, None] = {}
         # When it was created, or a new holder last reset the backoff.
         self._renewed_s = tools.clock.now_s()
-        # Of the oldest connection, on which calls are opened; there if, and only if, the state is
+        # Transport of the oldest connection, on which calls are opened; None unless the state is
         # READY.
         self.transport: ClientTransport | None = None
         # Present if a channel with stats plugins uses it (A94).

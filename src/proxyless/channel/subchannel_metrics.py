@@ -73,7 +73,7 @@ class SubchannelMeter:
         self._target: Final = (metrics.target,)
         service, locality = attributes.get(BACKEND_SERVICE), attributes.get(LOCALITY_LABEL)
         self._endpoint: Final = (service or "", locality or "")
-        # Of the open connection.
+        # Security level of the open connection.
         self._security_level = _NONE
         for _ in range(subchannel.open_connections):
             self._count_open()

@@ -57,7 +57,7 @@ COMMANDS: Final = {
     "status": "show the resources that the xDS clients of a process hold",
     "completion": "print a script that completes commands and options in a shell",
 }
-# Of a command whose module has no `EXIT_CODES`.
+# Exit codes of a command whose module has no `EXIT_CODES`.
 EXIT_CODES: Final = {
     0: "success",
     1: "failure",

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from proxyless.front import AioChannel
     from proxyless.observe import ClientStatus
 
-# Of a new client: longer than the 15 s after which a resource that was not sent does not exist.
+# For a new client: longer than the 15 s after which a resource that was not sent does not exist.
 DIAL_TIMEOUT_S: Final = 20.0
 # Interval between two explanations of a new client.
 POLL_S: Final = 0.1

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from proxyless.sim.replay import Decision
 
 FILE_BYTES_MAX: Final = 256 * 1024 * 1024
-# Of the table of decisions; of each subject, the last ones are shown.
+# Limit of the table of decisions: the last ones of each subject are shown.
 DECISIONS_SHOWN_MAX: Final = 8
 PICKS_SHOWN_MAX: Final = 10
 

@@ -137,7 +137,7 @@ def _rows(clients: Sequence[ClientStatus], now: datetime) -> Iterator[Sequence[s
         if not client.resources:
             yield client.scope, "", "", "nothing is watched", "", "", ""
         for row in client.resources:
-            # Of equal width, so that columns do not move between two runs.
+            # The width is fixed, so that columns do not move between two runs.
             age, kind = f"{show_age(row.updated, now):{_AGE_WIDTH}}", _short_type(row)
             yield client.scope, kind, row.name, row.status, row.version, age, row.error
 

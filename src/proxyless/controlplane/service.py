@@ -43,7 +43,7 @@ Untyped: TypeAlias = Any
 
 NACKS_MAX: Final = 1_000
 LOAD_REPORTS_MAX: Final = 1_000
-# Of all reports that are kept, serialized.
+# Size of all reports that are kept.
 LOAD_REPORT_BYTES_MAX: Final = 4 * 2**20
 STREAMS_MAX: Final = 1_000
 WAIT_TIMEOUT_S: Final = 20.0

@@ -257,7 +257,7 @@ class ParsedOptions:
     """Options of an application's channel."""
 
     channel: ChannelOptions
-    # Of channels to control planes (A110); None: not set.
+    # Options of channels to control planes (A110); None: not set.
     child: ChannelOptions | None
     is_recorded: bool
     # Where the flight recording is written; None: nowhere.

@@ -66,7 +66,7 @@ class CallRecorder:
         # None unless a plugin needs the context of the application. Called by the thread, and in
         # the context, that starts an RPC; if it returns something, `in_current_context` is.
         self.current_context: Final = _find_context(plugin for plugin, _ in self._plugins)
-        # Of all custom labels: by instruments and label values.
+        # Bound recorders of all custom labels, by instruments and label values.
         self._bound: dict[object, RecordValues] = {}
 
     def labelled(self, custom: str) -> Self:

@@ -198,7 +198,7 @@ def view_clients(clients: XdsClients, now_s: float) -> list[ClientView]:
 
 
 def view_in_slices(clients: XdsClients, now_s: float) -> Generator[None, None, list[ClientView]]:
-    """As `view_clients`. Yields between slices, which may run in different turns of the loop."""
+    """Like `view_clients`. Yields between slices, which may run in different turns of the loop."""
     epoch_offset_s = datetime.now(UTC).timestamp() - now_s
     views: list[ClientView] = []
     count = 0

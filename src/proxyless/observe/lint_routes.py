@@ -180,7 +180,7 @@ def _unknown_condition(condition: str) -> Finding:
 
 
 def check_retry_time(action: Proto) -> Iterator[Finding]:
-    """Of a RouteAction: whether all retries can happen before the timeout."""
+    """Check that all retries of a RouteAction can happen before its timeout."""
     if not action.HasField("retry_policy"):
         return
     timeout = None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 LOGGER: Final = logging.getLogger("proxyless.otel")
 
-# Of one batch. Bounds the memory, and the time that the last RPC of a batch takes.
+# RPCs in one batch. Bounds the memory, and the time that the last RPC of a batch takes.
 PENDING_MAX: Final = 1_000
 # The default cardinality limit of the SDK. Attribute sets beyond are recorded one by one.
 BATCHES_MAX: Final = 2_000

@@ -293,7 +293,7 @@ class _Stream:
             if name in optional
         )
         self.measure: Final = self._create(meter)
-        # Of a gauge. Replaced, never changed: readers iterate it in their own threads.
+        # Callbacks of a gauge. Replaced, never changed: readers iterate it in their own threads.
         self.observers: tuple[Observe, ...] = ()
 
     def _create(self, meter: Meter) -> Any:  # noqa: ANN401 - the type depends on the kind

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from proxyless.base import Metadata
 
 _new_object: Final = object.__new__
-# Those of a trace id by which the SDK samples a share of the traces.
+# Bits of a trace id by which the SDK samples a share of the traces.
 _LOW_BITS: Final = (1 << 64) - 1
 _ID_BITS: Final = 128
 # More than the low bits can be.

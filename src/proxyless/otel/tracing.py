@@ -135,7 +135,7 @@ class TracedMethod:
 
 
 def _is_of_interceptor(span: Span) -> bool:
-    # Of the SDK's spans, those that are recorded have a scope.
+    # The SDK gives a scope to recorded spans only.
     scope = getattr(span, "instrumentation_scope", None)
     return getattr(scope, "name", "") == _INTERCEPTOR_SCOPE and (
         getattr(span, "kind", None) is SpanKind.CLIENT

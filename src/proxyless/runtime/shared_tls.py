@@ -69,7 +69,7 @@ async def connect_tls(
     server_hostname: str,
     shutdown_timeout_s: float,
 ) -> tuple[asyncio.Transport, P]:
-    """As the loop's `create_connection` with a connected socket and TLS."""
+    """Like the loop's `create_connection` with a connected socket and TLS."""
     loop = asyncio.get_running_loop()
     handshake: asyncio.Future[None] = loop.create_future()
     try:

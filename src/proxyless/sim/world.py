@@ -93,7 +93,7 @@ class World:
         self.control_planes: Final[dict[str, SimControlPlane]] = {}
         # Called for each RPC with an ID that arrives at a backend.
         self.on_rpc: Callable[[Backend, str], None] = lambda _backend, _rpc: None
-        # Of bootstraps; changed before the clients read them.
+        # Authorities of the bootstraps; changed before the clients read them.
         self.authorities: Final[dict[str, object]] = {}
         self.exceptions: Final[list[str]] = []
         # Tasks, timers and connections that were left at the end of `run`.

@@ -210,7 +210,7 @@ class ClientTransport(Pump):
         return refusal
 
     def compare_authority(self, authority: str) -> Status | None:
-        """As `refuse_authority`, for this connection only, without the cache."""
+        """Like `refuse_authority`, for this connection only, without the cache."""
         # "still be subject to any configured secure naming check" - A81
         socket = self._socket
         peer = None if socket is None else socket.get_extra_info("ssl_object")

@@ -323,7 +323,7 @@ class ClientConnection(ResponseReceiver):
         return [(stream, unsent) for stream in (*self._take_waiting(), *streams)]
 
     def _lost_streams(self, status: Status) -> Iterable[tuple[Stream, StreamEnd]]:
-        # Those in both lists have ended when it is their turn again.
+        # A stream in both lists has ended when its second turn comes.
         return [*self._unsent_streams(status), *super()._lost_streams(status)]
 
     def _on_peer_goaway(self, last_stream_id: int, code: int, text: str) -> None:

@@ -119,7 +119,7 @@ class _CallApi(grpc.RpcError, grpc.Call, grpc.Future):
 
     @property
     def _state(self) -> CallState:
-        """As grpcio's: code and details are None until the RPC has ended. Does not block."""
+        """Like grpcio's: code and details are None until the RPC has ended. Does not block."""
         if self.is_active():
             return CallState()
         return CallState(

@@ -87,7 +87,7 @@ class FlightRecorder:
         self._loop_numbers: Final = count(1)
         # The newest channels, by ID.
         self._channels: dict[int, RecordedChannel] = {}
-        # Of the channels with failed RPCs, by ID.
+        # Detectors of the channels with failed RPCs, by ID.
         self._storm_detectors: dict[int, StormDetector] = {}
         # Called once, when many RPCs fail.
         self.on_storm: Callable[[], None] | None = None
@@ -224,7 +224,7 @@ class _LoopRecorder:
         self.number, self._offset_s = place
         self._is_comparison_due = False
         self._resources = 0
-        # Of RPCs.
+        # Sampling of RPCs, and the failed ones that were recorded in the current second.
         self.next_sample_s = 0.0
         self._failures_second = 0.0
         self._failures = 0

@@ -33,7 +33,7 @@ RPC_EVENT: Final = "rpc"
 
 TEXT_MAX: Final = 500
 LIST_MAX: Final = 50
-# Of a file that is read.
+# Limits of a file that is read.
 LINES_MAX: Final = 200_000
 LINE_CHARS_MAX: Final = 16 * 1024 * 1024
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CHANGES_BYTES_MAX: Final = 4 * 1024 * 1024
 STATE_BYTES_MAX: Final = 8 * 1024 * 1024
 
-# Of a change, beside its resource and name.
+# Size of a change without its resource and name.
 _OVERHEAD_BYTES: Final = 200
 
 # Loop, scope, type and name.

@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 PACKAGE: Final = "proxyless.live.v1"
 
-# Of one message.
+# Limits of one message.
 CLUSTERS_MAX: Final = 1_000
 ENDPOINTS_MAX: Final = 4_000
 NODES_MAX: Final = 4_000
-# Of one channel.
+# Limit of one channel.
 CODES_MAX: Final = 17
-# Of an event.
+# Limit of an event.
 FIELDS_MAX: Final = 16
+# Limit of an LB tree.
 DEPTH_MAX: Final = 50
 
 

@@ -109,7 +109,7 @@ class _Judge:
             return False, "no event is in this time"
         judged = set(map(id, rpcs))
         worst_s, worst = -1.0, ""
-        # Of all RPCs: an outage may have begun before the window.
+        # Causes are found among all RPCs: an outage may have begun before the window.
         for rpc, cause in find_causes(self._record.rpcs, events):
             if id(rpc) not in judged:
                 continue

@@ -57,7 +57,7 @@ GRACE_S: Final = 1.0
 CONNECT_S: Final = 0.1
 # Samples of the connections during an RPC.
 SAMPLES: Final = 50
-# Of a re-run RPC. The config and the first connection take some milliseconds here.
+# Timeout of a re-run RPC. The config and the first connection take some milliseconds here.
 RPC_TIMEOUT_S: Final = 10.0
 
 _OK: Final = "OK"

@@ -88,7 +88,7 @@ class RawResource(NamedTuple):
     serialized: bytes
     # Empty unless the resource had a wrapper.
     name: str = ""
-    # Of the resource itself; only in incremental responses.
+    # Version of the resource itself; only in incremental responses.
     version: str = ""
 
 

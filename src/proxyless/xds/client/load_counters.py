@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # from backends.
 LOCALITIES_MAX: Final = 3_000
 CATEGORIES_MAX: Final = 1_000
-# Of one locality; of all localities in a report of a cluster, which is made in one turn.
+# Metrics of one locality; and of all localities of a cluster, whose report is made in one turn.
 NAMED_METRICS_MAX: Final = 1_000
 REPORTED_METRICS_MAX: Final = 5_000
 

@@ -103,7 +103,7 @@ class PeakEwmaPicker(ExtendablePicker[MeasuredEndpointChild]):
         now_s: Callable[[], float],
         random: Callable[[], float],
     ) -> None:
-        # Of each child: its load, and a result with its subchannel and authority.
+        # The load of each child, and a result with its subchannel and authority.
         self._loads: Final = [child.load for child in children]
         self._results: Final = [child.result for child in children]
         self._size = len(self._loads)

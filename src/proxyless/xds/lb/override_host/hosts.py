@@ -258,7 +258,7 @@ class HostsOwner(Protocol):
         """Retry queued picks, unless a report of the child has done it since."""
 
     def report_changes_soon(self) -> None:
-        """As `report_changes`, after the current call, which is one of the child."""
+        """Like `report_changes`, after the current call, which is one of the child."""
 
 
 class Hosts:
