@@ -10,10 +10,10 @@ returns the responses that are due.
 A change of the snapshot is sent in an order that never leaves a route without its cluster, "make
 before break": first clusters and endpoints; when they are answered, listeners and route configs;
 and the removal of clusters last, when the client has all that its new routes need. A NACK does not
-stop the later responses. New names are answered at once, but that a cluster does not exist is said
-after the routes: the client may use it since an earlier stream. A client that uses only some of the
-routes does not subscribe to the clusters of the others, so the removal also has a timeout, after
-which the owner calls `on_removal_timeout`.
+stop the later responses. New names are answered at once, except for a cluster that does not exist:
+that is reported after the routes, because the client may use it since an earlier stream. A client
+that uses only some of the routes does not subscribe to the clusters of the others, so the removal
+also has a timeout, after which the owner calls `on_removal_timeout`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 route = proxyless.call_route(call)
 logging.info("order stored: %s", route)
 
-Everything is derived from what a call holds anyway, when it is requested.
+A route is made on request, from what a call holds anyway.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Hooks that run in the child after a fork, on platforms that have fork.
 
 The child of a fork has copies of all connections of its parent, on the same sockets. What it sent
-there, or a poll from which it removed them, would be the parent's; and a socket that the parent
-closes stays open while a child holds it. So the child releases them at once, those that are being
-connected, too: their descriptors become those of a socket whose peer has closed it.
+there would be sent in the parent's name, a socket that it removed from a poll would be removed for
+the parent as well, and a socket that the parent closes stays open while a child holds it. So the
+child releases all of them at once, including those that are being connected: their descriptors are
+replaced by those of a socket whose peer has closed it.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The executor of a loop is not used: it has few threads (uvloop: 4), the applicat
 its look-ups keep the process from ending. Literal addresses need no look-up.
 
 Theory of operation
-    A name has at most one look-up at a time; further callers share it. A call to the
-    system cannot be cancelled: it continues after its callers have given up, and counts as busy.
+    A name has at most one look-up at a time; further callers share it. A call to the system cannot
+    be cancelled: it continues after its callers have given up, and counts as busy.
 
     Names that do not answer must not delay those that do. So a look-up starts only if fewer
     threads are busy than the limit for its kind of name: the fewest for a name whose last look-up

@@ -1,6 +1,6 @@
 """Offload: runs blocking work in a thread and calls back on the event loop; run_in_thread.
 
-For files, which have no asynchronous interface. A test passes a function that runs the work at
+Used for files, which have no asynchronous interface. A test passes a function that runs the work at
 once, or when it decides.
 """
 

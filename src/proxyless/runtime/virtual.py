@@ -1,6 +1,6 @@
 """VirtualClock: a clock that a test advances.
 
-For tests of anything that waits: no sleeping, and advancing past a timer proves that it did not
+Used to test anything that waits: nothing sleeps, and advancing past a timer proves that it did not
 fire. To run a whole asyncio program in virtual time, replace the loop instead.
 """
 

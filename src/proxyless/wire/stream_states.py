@@ -2,9 +2,9 @@
 
 Specs: RFC 9113 section 5.1 (stream states).
 
-A stream has one `HalfState` per direction. `TRANSITIONS` is the table of both
-directions and both roles, and every change of state assigns a value of that table. The states of
-RFC 9113 are pairs of them (never "reserved": push is disabled):
+A stream has one `HalfState` per direction. `TRANSITIONS` is the table of both directions and both
+roles, and every change of state assigns a value of that table. The states of RFC 9113 are pairs of
+them (never "reserved": push is disabled):
 
     RFC 9113              sending             receiving
     idle                  IDLE, IDLE_ENDING   IDLE                  client: over the stream limit

@@ -2,7 +2,7 @@
 
 All connections of a loop share one `Turns`. Work is counted, not timed, so that a simulation is
 reproducible. Work that finds the budget used up waits for the next turn, in order; the budget is
-filled up only then. Without a `schedule` the budget is unlimited.
+refilled only then. Without a `schedule` the budget is unlimited.
 """
 
 import math

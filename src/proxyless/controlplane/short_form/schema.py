@@ -1,6 +1,6 @@
 """Validator of the short form: checks a document against `schema.json`, with errors by path.
 
-It supports the keywords of JSON Schema that the file uses, and of them only the forms in it. The
+It supports only the keywords of JSON Schema that the file uses, in the forms that occur there. The
 `title` of a schema is the noun phrase for error texts.
 """
 

@@ -1,4 +1,4 @@
-"""Interceptors of grpc.aio: runs them, and the call objects that applications get before the RPC.
+"""Chains of grpc.aio's interceptors, and the call objects that applications get before the RPC.
 
 An interceptor gets a continuation and the call's details, and returns a call, a response, or an
 iterator of responses. It is a coroutine, so the application's call object has to exist before the

@@ -1,4 +1,4 @@
-"""Request iterators of the blocking API: consumes them in threads, with flow control.
+"""Consumption of the request iterators of the blocking API, in threads and with flow control.
 
 An application's iterator may block, so each is consumed in a thread of its own. The thread pauses
 while the call is not writable: a slow server slows the iterator down.
