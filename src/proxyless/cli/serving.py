@@ -1,6 +1,6 @@
 """Run of `proxyless serve`: files, control plane and log, until a signal.
 
-Apart from `serve`, because it imports grpcio, whose C++ core reads its environment then.
+Separate from `serve`, because it imports grpcio, whose C++ core reads its environment then.
 """
 
 from __future__ import annotations
