@@ -118,7 +118,8 @@ class ClusterManagerPolicy:
         # States of the children of the config.
         self._counts = StateCounts()
         # Active during calls to children.
-        self._hold: Final = Hold(self._report)
+        self._hold: Final = Hold()
+        self._report_soon: Final = Soon(helper.context.clock, self._report)
         # The last update; the children that have not got it yet, and whether an RPC waits for each,
         # which puts it in front; and the rejections by the others.
         self._update: Update | None = None
@@ -159,6 +160,7 @@ class ClusterManagerPolicy:
                 self._helper.context.work.run(self, UPDATE_UNITS)
             for name in self._waiting:
                 self._children[name].is_pickable = False
+        self._report()
         rejections, self._rejections = self._rejections, []
         return join_rejections(rejections) if rejections else OK
 
@@ -179,6 +181,8 @@ class ClusterManagerPolicy:
         if not self._hold.active:
             with self._hold:
                 has_next = self.step()
+            # Once for all children of this turn: all RPCs that wait are picked after each report.
+            self._report_soon.request()
             if self._rejections:
                 # `update` has returned, and can no longer report the rejections.
                 self._rejections = []
@@ -218,16 +222,19 @@ class ClusterManagerPolicy:
             for child in self._children.values():
                 if child.in_config:
                     child.policy.exit_idle()
+        self._report()
 
     def reset_backoff(self) -> None:
         with self._hold:
             for child in self._children.values():
                 child.policy.reset_backoff()
+        self._report()
 
     def close(self) -> None:
         self._helper.context.work.cancel(self)
         self._head_start.cancel()
         self._update_soon.cancel()
+        self._report_soon.cancel()
         children, self._children = self._children, {}
         if children:
             job = ActionsJob([child.close for child in children.values()])

@@ -19,7 +19,7 @@ from proxyless.xds.lb.cluster_manager import (
     UPDATE_UNITS,
     ClusterManagerFactory,
 )
-from tests.worlds.policies import SlicedWorld
+from tests.worlds.policies import CONNECTING, SlicedWorld
 from tests.worlds.xds_resources import aggregate, cluster, endpoints, listener, route_config
 
 RPC = PickInfo("/s/m", (), EMPTY_ATTRIBUTES.with_(CLUSTER, "a"))
@@ -128,20 +128,20 @@ class SlicedManager:
 
     def __init__(self, *names: str) -> None:
         self.recorded = RecordedFactory()
-        self._world = SlicedWorld(ClusterManagerFactory(), others=(self.recorded,))
+        self.world = SlicedWorld(ClusterManagerFactory(), others=(self.recorded,))
         self.update(*names)
 
     def update(self, *names: str) -> None:
         children = {name: {"childPolicy": [{"recorded": {"name": name}}]} for name in names}
-        self._world.update(config={"children": children})
+        self.world.update(config={"children": children})
 
     def queue_rpc(self, name: str) -> None:
         attributes = EMPTY_ATTRIBUTES.with_(CLUSTER, name)
-        assert self._world.picker.pick(PickInfo("/s/m", attributes=attributes)) is QUEUE
+        assert self.world.picker.pick(PickInfo("/s/m", attributes=attributes)) is QUEUE
 
     def updated_after(self, delay_s: float) -> list[object]:
         """The children that were updated since the last call, after so much time."""
-        self._world.clock.advance(delay_s)
+        self.world.clock.advance(delay_s)
         found = list(self.recorded.updates)
         self.recorded.updates.clear()
         return found
@@ -162,6 +162,24 @@ def test_first_update_starts_with_the_clusters_that_rpcs_wait_for() -> None:
 def test_first_update_has_no_pause_if_no_rpc_waits() -> None:
     manager = SlicedManager("a", "b")
     assert manager.updated_after(0) == ["a", "b"]
+
+
+def test_clusters_that_are_updated_in_one_turn_are_reported_once() -> None:
+    manager = SlicedManager("a", "b", "c", "d")
+    for name in ("a", "b", "c"):
+        manager.queue_rpc(name)
+    manager.world.expect_reports(CONNECTING)
+    assert manager.updated_after(0) == ["c", "b", "a"]
+    manager.world.expect_reports(CONNECTING)
+
+
+def test_policy_can_be_closed_by_a_report_while_clusters_wait() -> None:
+    names = [f"c{number}" for number in range(4 * UNITS_PER_TURN // UPDATE_UNITS)]
+    manager = SlicedManager(*names)
+    manager.world.helper.react = lambda _: manager.world.policy.close()
+    assert len(manager.updated_after(0)) < len(names)
+    assert manager.updated_after(HEAD_START_S) == []
+    manager.world.expect_closed()
 
 
 def test_first_update_of_one_cluster_is_made_at_once() -> None:
