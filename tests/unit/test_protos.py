@@ -50,6 +50,39 @@ request().node.CopyFrom(node(id="n"))
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_fork_waits_until_another_thread_has_found_a_message() -> None:
+    # In a process of its own, because the pool is that of the process.
+    code = """
+import os, signal
+from threading import Event, Thread
+from proxyless import protos
+
+begun, forks = Event(), Event()
+pool = protos._lazy_pool()
+
+def add_slowly(files):
+    begun.set()
+    # Until the timeout with a fork that waits, as it should.
+    forks.wait(0.2)
+    yield from files
+
+pool._files = add_slowly(pool._files)
+thread = Thread(target=pool.find, args=["envoy.config.core.v3.Node"])
+thread.start()
+begun.wait()
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    pool.find("envoy.config.cluster.v3.Cluster")
+    os._exit(0)
+forks.set()
+thread.join()
+assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_an_unknown_message_is_a_key_error() -> None:
     with pytest.raises(KeyError, match="unknown"):
         message_class("envoy.unknown.v3.Nothing")

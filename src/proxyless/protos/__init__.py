@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import os
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from google.protobuf.internal import api_implementation
@@ -52,7 +52,12 @@ class _LazyPool:
     def __init__(self) -> None:
         self.pool: Final = _new_pool()
         self._files: Final = _split_files(_read_descriptors())
-        self._lock: Final = Lock()
+        self._lock: Final = RLock()
+        # In the child of a fork nothing would release the lock of another thread, or add its file.
+        register = getattr(os, "register_at_fork", None)
+        if register is not None:
+            acquire, release = self._lock.acquire, self._lock.release
+            register(before=acquire, after_in_parent=release, after_in_child=release)
 
     def find(self, full_name: str) -> Descriptor:
         """The descriptor of a message; KeyError if no file defines it."""
