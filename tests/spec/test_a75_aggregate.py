@@ -397,6 +397,18 @@ def test_backward_compatible_aggregate_uses_its_own_policy(
     assert _leaf_policies("top", "x") == {"least_request_experimental", "round_robin"}
 
 
+@pytest.mark.spec("A75-13")
+def test_aggregate_without_a_parsed_policy_uses_those_of_its_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The flag was set after the resource had come."""
+    monkeypatch.setenv("GRPC_XDS_AGGREGATE_CLUSTER_BACKWARD_COMPAT", "true")
+    world = MeshWorld()
+    top = aggregate("top", "x", lb_config=())
+    world.start(route_config("top"), top, cluster("x"), endpoints("x", A))
+    assert world.send_rpc() == A
+
+
 def _leaf_policies(*routed: str) -> set[str]:
     """Leaf policies below the clusters that are routed to; by default the aggregate."""
     names = ("least_request_experimental", "round_robin")

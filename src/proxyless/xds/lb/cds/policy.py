@@ -295,9 +295,10 @@ class CdsPolicy(ForwardingHelper):
 
     def _update_aggregate(self, update: Update, entries: tuple[ClusterConfig, ...]) -> Status:
         before, self._entry = self._entry, entries[0]
-        attributes = update.attributes
-        if self._is_backward_compatible:
-            attributes = attributes.with_(AGGREGATE_LB_CONFIG, entries[0].cluster.lb_config)
+        attributes, own = update.attributes, entries[0].cluster.lb_config
+        # It is not parsed before the environment has this flag.
+        if self._is_backward_compatible and own.json:
+            attributes = attributes.with_(AGGREGATE_LB_CONFIG, own)
         # Always passed on: a leaf may have changed (A74-64).
         status = self._update_child(
             aggregate_policies(entries[1:]), update.with_attributes(attributes), entries[0]
