@@ -161,6 +161,25 @@ async def test_no_rpc_fails_while_the_control_plane_restarts(three: list[NamedBa
     assert set(counts) <= {"a", "b"}
 
 
+async def test_no_rpc_fails_when_the_control_plane_comes_back_with_other_clusters(
+    three: list[NamedBackend],
+) -> None:
+    """grpcio requests the types in any order, which differs between processes."""
+    one, other = ({"a": [three[0].address]}, {"b": [three[1].address]})
+    async with (
+        ControlPlane(simple_mesh("api", one)) as control_plane,
+        grpcio_client(control_plane.bootstrap(), TARGET) as client,
+    ):
+        assert await client.call() == {"a": 1}
+        await client.start_load()
+        await control_plane.stop()
+        control_plane.set_snapshot(simple_mesh("api", other))
+        await control_plane.start()
+        await client.call_until("b")
+        counts = await client.stop_load()
+    assert set(counts) <= {"a", "b"}
+
+
 async def test_nack_is_recorded_and_the_last_good_state_stays_in_use(
     three: list[NamedBackend],
 ) -> None:

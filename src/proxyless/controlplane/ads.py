@@ -11,9 +11,10 @@ A change of the snapshot is sent in an order that never leaves a route without i
 before break": first clusters and endpoints; when they are answered, listeners and route configs;
 and the removal of clusters last, when the client has all that its new routes need. A NACK does not
 stop the later responses. New names are answered at once, except for a cluster that does not exist:
-that is reported after the routes, because the client may use it since an earlier stream. A client
-that uses only some of the routes does not subscribe to the clusters of the others, so the removal
-also has a timeout, after which the owner calls `on_removal_timeout`.
+that is reported after the routes, because the client may use it since an earlier stream, and may
+request clusters first, as grpcio does. A client that uses only some of the routes does not
+subscribe to the clusters of the others, so the removal also has a timeout, after which the owner
+calls `on_removal_timeout`.
 """
 
 from __future__ import annotations
@@ -129,6 +130,8 @@ class AdsStream:
         self._snapshot: Snapshot | None = None
         self._withheld = NOTHING_WITHHELD
         self._has_removal_timed_out = False
+        # Whether clusters are not sent, because some of an earlier stream do not exist any more.
+        self._waits_for_routes = False
         # Removed clusters that the client's routes do not use: those in their grace, and those
         # whose grace is over.
         self._in_grace: frozenset[str] = frozenset()
@@ -219,7 +222,7 @@ class AdsStream:
         if state is None or snapshot is None or CLUSTER in self._withheld.types:
             return False
         target = self._select(CLUSTER, state, snapshot.resources(CLUSTER))
-        return not state.last_sent.keys() <= target.keys()
+        return self._waits_for_routes or not state.last_sent.keys() <= target.keys()
 
     # Requests
 
@@ -306,8 +309,10 @@ class AdsStream:
         if not state.has_new_names and (is_synced or self._must_wait(type_url)):
             return None
         target = self._select(type_url, state, resources)
-        if type_url == CLUSTER and self._may_remove_early(snapshot, state, target):
-            return None
+        if type_url == CLUSTER:
+            self._waits_for_routes = self._may_remove_early(snapshot, state, target)
+            if self._waits_for_routes:
+                return None
         kept = self._choose_kept(snapshot, state, target) if type_url == CLUSTER else frozenset()
         target |= {name: state.last_sent[name] for name in sorted(kept)}
         response = self._make_update(type_url, state, snapshot.version_of(type_url), target)
@@ -359,7 +364,26 @@ class AdsStream:
         It may use them since an earlier stream, and a response without them removes them.
         """
         is_any_unknown = not state.subscription.names <= target.keys() | state.last_sent.keys()
-        return self._is_paced and is_any_unknown and not self._is_second_stage_sent(snapshot)
+        if not is_any_unknown or not self._is_paced or self._has_removal_timed_out:
+            return False
+        # All names of an earlier stream are in the first request of the next one.
+        may_have_others = not state.nonce and not self._has_all_routes(snapshot)
+        return may_have_others or not self._is_second_stage_sent(snapshot)
+
+    def _has_all_routes(self, snapshot: Snapshot) -> bool:
+        """Whether the client has subscribed to listeners and to their route configs."""
+        if self._withheld.types.intersection(_SECOND_STAGE):
+            return True
+        listeners, routes = self._types.get(LISTENER), self._types.get(ROUTE_CONFIG)
+        if listeners is None:
+            return not snapshot.resources(LISTENER)
+        sent = routes.last_sent if routes is not None else {}
+        return all(
+            reference.name in sent or snapshot.get(ROUTE_CONFIG, reference.name) is None
+            for listener in listeners.last_sent.values()
+            for reference in listener.references
+            if reference.type_url == ROUTE_CONFIG
+        )
 
     def _choose_kept(
         self, snapshot: Snapshot, state: TypeState, target: Mapping[str, Resource]

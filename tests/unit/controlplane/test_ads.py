@@ -26,7 +26,7 @@ from proxyless.controlplane import (
 )
 from proxyless.controlplane import ads as ads_module
 from proxyless.protos import message_class
-from tests.worlds.ads_clients import AdsClient, mesh, request
+from tests.worlds.ads_clients import AdsClient, mesh, request, show
 
 
 def proxy(snapshot: Snapshot, **options: object) -> AdsClient:
@@ -91,6 +91,8 @@ def test_all_clusters_are_sent_when_a_name_is_added() -> None:
 def test_missing_cluster_is_answered_by_a_response_without_it() -> None:
     client = AdsClient()
     client.publish(mesh("a"))
+    client.subscribe(LISTENER, "api")
+    client.subscribe(ROUTE_CONFIG, "routes")
     assert client.subscribe(CLUSTER, "z") == ["CDS 1:"]
 
 
@@ -286,6 +288,30 @@ def test_cluster_of_an_earlier_stream_is_removed_after_routes_that_wait_for_endp
     assert client.publish(changed) == ["EDS 2: new"]
     assert client.subscribe(CLUSTER, "old", "new") == []
     assert client.ack() == ["RDS 3: routes", "CDS 2: new"]
+
+
+@pytest.mark.parametrize("earlier", [(), (LISTENER,), (ROUTE_CONFIG,)])
+def test_cluster_of_an_earlier_stream_is_removed_after_routes_that_are_requested_later(
+    earlier: tuple[str, ...],
+) -> None:
+    """As grpcio does, whose order of types is that of their addresses in memory."""
+    client = AdsClient()
+    client.publish(mesh("new"))
+    names = {LISTENER: "api", ROUTE_CONFIG: "routes"}
+    for type_url in earlier:
+        client.subscribe(type_url, names.pop(type_url))
+    assert client.subscribe(CLUSTER, "old") == []
+    assert client.stream.has_removal_pending()
+    shown = [text for type_url in names for text in client.subscribe(type_url, names[type_url])]
+    assert shown[-1] == "CDS 1:"
+    assert not client.stream.has_removal_pending()
+
+
+def test_cluster_of_an_earlier_stream_is_removed_after_a_time_if_no_routes_are_requested() -> None:
+    client = AdsClient()
+    client.publish(mesh("new"))
+    assert client.subscribe(CLUSTER, "old", "new") == []
+    assert show(client.stream.on_removal_timeout()) == ["CDS 1: new"]
 
 
 def test_cluster_of_an_earlier_stream_is_removed_while_routes_are_withheld() -> None:

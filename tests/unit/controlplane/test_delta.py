@@ -85,6 +85,8 @@ def test_client_with_old_versions_gets_the_differences() -> None:
     client = DeltaClient()
     snapshot = mesh("a", "b")
     client.publish(snapshot)
+    client.subscribe(LISTENER, "api")
+    client.subscribe(ROUTE_CONFIG, "routes")
     versions = {"a": version_of(snapshot.resources(CLUSTER)["a"]), "b": "old", "gone": "1"}
     shown = client.subscribe(CLUSTER, "a", "b", "gone", versions=versions)
     assert shown == ["CDS 1: b -gone"]

@@ -6,7 +6,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from proxyless.base import OK, Status, StatusCode
-from proxyless.controlplane import CLUSTER, ENDPOINTS, ROUTE_CONFIG, AdsStream, endpoints
+from proxyless.controlplane import (
+    CLUSTER,
+    ENDPOINTS,
+    LISTENER,
+    ROUTE_CONFIG,
+    AdsStream,
+    endpoints,
+)
 from proxyless.controlplane import stream as stream_module
 from proxyless.controlplane.change_condition import ChangeCondition
 from proxyless.controlplane.stream import OUTBOX_MAX, ServedConfig, StreamPump
@@ -108,6 +115,8 @@ async def test_slow_client_gets_only_the_newest_snapshot(world: StreamPumpWorld)
 
 
 async def test_requests_are_not_read_while_responses_are_queued(world: StreamPumpWorld) -> None:
+    await world.subscribe(LISTENER, "api")
+    await world.subscribe(ROUTE_CONFIG, "routes")
     world.peer.gate.clear()
     for number in range(OUTBOX_MAX * 10):
         await world.subscribe(ENDPOINTS, "a" if number % 2 else "b", "a")
