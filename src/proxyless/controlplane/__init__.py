@@ -5,6 +5,7 @@ Its clients may be this package, grpcio or Envoy.
 resource          a serialized resource, and its references to others
 snapshot          Snapshot: an immutable set of resources
 subscription      the resources that a client subscribes to, and those of the next response
+type_state        state of one resource type on an ADS stream: subscription, last response, answer
 ads               state machine of an ADS stream, without I/O: nonces, ACK and NACK, order
 delta             the same for the incremental variant
 answers           answers of clients: verdicts, NACKs; and withheld resources

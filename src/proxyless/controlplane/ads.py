@@ -19,7 +19,6 @@ calls `on_removal_timeout`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from proxyless.base import NULL_TRACE, StatusCode, one_line
@@ -32,7 +31,8 @@ from proxyless.controlplane.answers import (
     Withheld,
 )
 from proxyless.controlplane.resource import CLUSTER, ENDPOINTS, LB_ENDPOINT, LISTENER, ROUTE_CONFIG
-from proxyless.controlplane.subscription import Subscription, choose_resources
+from proxyless.controlplane.subscription import choose_resources
+from proxyless.controlplane.type_state import TypeState, held_bytes_of
 from proxyless.protos import Proto, message_class
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from proxyless.base import Trace
     from proxyless.controlplane.resource import Resource
     from proxyless.controlplane.snapshot import Resources, Snapshot
+    from proxyless.controlplane.subscription import Subscription
 
 # Limits of what one stream can make the server hold; docs/limits.md has the reasons. gRPC
 # subscribes to four types, Envoy to a dozen.
@@ -54,53 +55,12 @@ REQUEST_BYTES_MAX: Final = 4 * 2**20
 
 WRAPPING_FEATURE: Final = "xds.config.resource-in-sotw"
 
-_NAME_OVERHEAD_BYTES: Final = 100
 # The `user_agent_name` of its nodes.
 _ENVOY: Final = "envoy"
 
 _ORDER: Final = (CLUSTER, ENDPOINTS, LB_ENDPOINT, LISTENER, ROUTE_CONFIG)
 _FIRST_STAGE: Final = (CLUSTER, ENDPOINTS, LB_ENDPOINT)
 _SECOND_STAGE: Final = (LISTENER, ROUTE_CONFIG)
-
-
-@dataclass(slots=True)
-class TypeState:
-    """State of one resource type on one stream."""
-
-    # From the requests.
-    subscription: Subscription = field(default_factory=Subscription)
-    # Estimate for the names of the subscription.
-    held_bytes: int = 0
-    has_new_names: bool = False
-    # Incremental: names to answer, and versions that the client has, until the next response.
-    new_names: set[str] = field(default_factory=set)
-    initial_versions: dict[str, str] = field(default_factory=dict)
-    # From the responses.
-    last_sent: dict[str, Resource] = field(default_factory=dict)
-    nonce: str = ""
-    version: str = ""
-    verdict: Verdict = Verdict.NONE
-    nack: Nack | None = None
-    acked_version: str = ""
-    # The resources of the snapshot that `last_sent` agrees with; None if it has to be compared.
-    synced_with: Resources | None = None
-
-    def is_synced_with(self, resources: Resources) -> bool:
-        """Whether no change of these, or of equal resources, is left to send."""
-        return self.synced_with is resources or self.synced_with == resources
-
-    def subscribe(self, subscription: Subscription) -> None:
-        """Replace the subscription."""
-        before, self.subscription = self.subscription, subscription
-        if self.subscription == before:
-            return
-        self.held_bytes = _held_bytes(self.subscription.names)
-        added = self.subscription.names - before.names
-        kept = self.subscription.select(self.last_sent)
-        # The client may have deleted resources that it unsubscribed from before.
-        self.last_sent = {name: found for name, found in kept.items() if name not in added}
-        self.has_new_names |= self.subscription.adds_to(before)
-        self.synced_with = None
 
 
 class AdsStream:
@@ -240,7 +200,7 @@ class AdsStream:
         if request.type_url not in self._types:
             self._check_new_type(request.type_url)
         others = (state for url, state in self._types.items() if url != request.type_url)
-        held_bytes = _held_bytes(names) + sum(each.held_bytes for each in others)
+        held_bytes = held_bytes_of(names) + sum(each.held_bytes for each in others)
         if held_bytes > SUBSCRIPTION_BYTES_MAX:
             text = f"stream subscribes to {held_bytes} bytes of names, wanted at most "
             raise RequestRefused(StatusCode.RESOURCE_EXHAUSTED, f"{text}{SUBSCRIPTION_BYTES_MAX}")
@@ -496,11 +456,6 @@ class AdsStream:
             version=version,
             names=names,
         )
-
-
-def _held_bytes(names: Collection[str]) -> int:
-    """Memory for these names, estimated."""
-    return sum(map(len, names)) + _NAME_OVERHEAD_BYTES * len(names)
 
 
 def _has_equal_routes(one: Snapshot, other: Snapshot) -> bool:

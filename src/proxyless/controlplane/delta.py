@@ -13,7 +13,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from proxyless.controlplane.ads import AdsStream, TypeState
+from proxyless.controlplane.ads import AdsStream
 from proxyless.controlplane.answers import Verdict
 from proxyless.controlplane.subscription import (
     FULL_STATE_TYPES,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from proxyless.controlplane.resource import Resource
+    from proxyless.controlplane.type_state import TypeState
 
 _VERSION_BYTES: Final = 8
 
