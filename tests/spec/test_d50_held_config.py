@@ -12,11 +12,20 @@ from proxyless.xds.client.api import NoAnswer
 from proxyless.xds.config import ClusterError
 from tests.worlds.stats_plugins import RecordingPlugin
 from tests.worlds.xds_clients import XdsClientWorld, text
-from tests.worlds.xds_dependencies import CDS, EDS, LDS, RDS, DependencyWorld, start_plain
+from tests.worlds.xds_dependencies import (
+    CDS,
+    EDS,
+    LDS,
+    RDS,
+    DependencyWorld,
+    FakeType,
+    start_plain,
+)
 from tests.worlds.xds_resources import (
     SERVICE,
     aggregate,
     cluster,
+    dns,
     eds,
     endpoints,
     listener,
@@ -118,16 +127,51 @@ def test_clusters_of_held_routes_go_on_changing() -> None:
 
 
 @pytest.mark.spec("HOLD-02")
-def test_deleted_cluster_is_used_by_held_routes_until_the_hold_ends() -> None:
+@pytest.mark.parametrize("deleted", [(CDS,), (EDS,), (EDS, CDS)])
+def test_deleted_cluster_is_used_by_held_routes_until_the_hold_ends(
+    deleted: tuple[FakeType, ...],
+) -> None:
     world = start_plain("a")
     before = list(world.events)
     world.publish(route_config("b"))
     world.publish_error(CDS, "b", AWAY)
-    world.remove(CDS, "a")
+    for resource_type in deleted:
+        world.remove(resource_type, "a")
     assert world.events == before
     assert addresses(world, "a") == ["10.0.0.1:80"]
     world.publish(cluster("b"), endpoints("b", "10.0.0.2:80"))
     assert set(world.config.clusters) == {"b"}
+
+
+@pytest.mark.spec("HOLD-02")
+def test_endpoints_in_force_go_on_changing_while_the_new_eds_service_is_unanswered() -> None:
+    world = start_plain("a")
+    world.publish(eds("a", "renamed"))
+    world.publish_error(EDS, "renamed", AWAY)
+    world.publish(endpoints("a", "10.0.0.7:80"))
+    assert addresses(world, "a") == ["10.0.0.7:80"]
+    world.remove(EDS, "a")
+    assert addresses(world, "a") == ["10.0.0.7:80"]
+
+
+@pytest.mark.spec("HOLD-02")
+def test_leaves_in_force_go_on_changing_while_those_of_the_new_aggregate_are_unanswered() -> None:
+    world = DependencyWorld()
+    world.publish(listener(), route_config("both"), aggregate("both", "near", "far"))
+    world.publish(cluster("near"), endpoints("near", "10.0.0.1:80"), dns("far", "far.example"))
+    world.dns.respond("far.example:80", "10.0.0.2:80")
+    world.settle()
+    world.publish(aggregate("both", "new"))
+    world.publish_error(CDS, "new", AWAY)
+    world.publish(endpoints("near", "10.0.0.7:80"))
+    world.dns.respond("far.example:80", "10.0.0.8:80")
+    world.settle()
+    assert world.leaves("both") == ["both", "near", "far"]
+    found = [each.endpoints for each in world.entries("both")[1:]]
+    assert [str(each and each.priorities[0][0].endpoints[0].addresses[0]) for each in found] == [
+        "10.0.0.7:80",
+        "10.0.0.8:80",
+    ]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -185,6 +229,16 @@ def test_config_whose_clusters_are_all_in_error_is_not_held() -> None:
     world = DependencyWorld()
     world.publish(listener(), route_config("misspelt"))
     world.remove(CDS, "misspelt")
+    world.publish(cluster("a"), endpoints("a", "10.0.0.1:80"), route_config("a", "b"))
+    world.publish_error(CDS, "b", AWAY)
+    assert addresses(world, "a") == ["10.0.0.1:80"]
+    assert isinstance(world.config.clusters["b"], ClusterError)
+
+
+@pytest.mark.spec("HOLD-05")
+def test_config_without_any_endpoint_is_not_held() -> None:
+    world = DependencyWorld()
+    world.publish(listener(), route_config("idle"), cluster("idle"), endpoints("idle"))
     world.publish(cluster("a"), endpoints("a", "10.0.0.1:80"), route_config("a", "b"))
     world.publish_error(CDS, "b", AWAY)
     assert addresses(world, "a") == ["10.0.0.1:80"]

@@ -116,10 +116,8 @@ class _Resolution:
         # The config that may be held, and the reasons to hold it.
         self._in_force = in_force
         self._unanswered: dict[Missing, None] = {}
-        # Whether a cluster that is not in that config is a reason: if no cluster of that config
-        # works, holding it would help no RPC.
-        found = in_force.clusters.values() if in_force is not None else ()
-        self._may_new_cluster_hold = any(map(_has_endpoints, found))
+        # Whether a cluster that is not in that config is a reason; None if not computed yet.
+        self._may_new_cluster_hold: bool | None = None
         # Leaves, shared by all aggregates; and those whose endpoints no server has answered.
         self._leaves: dict[str, ClusterConfig | Missing] = {}
         self._silent_leaves: dict[str, Missing] = {}
@@ -164,16 +162,30 @@ class _Resolution:
     def _hold(self, config: XdsConfig) -> Plan:
         """The config in force, with the current state of its clusters.
 
-        A cluster that was deleted is used as before: its deletion belongs to the change that waits
-        (A74-18).
+        A cluster that was deleted, or whose endpoints were, is used as before: its deletion belongs
+        to the change that waits (A74-18).
         """
         clusters: dict[str, ClusterResult] = {}
         for name in config.routed or routed_clusters(config.virtual_host):
             found = self._resolve_cluster(name)
-            clusters[name] = found if isinstance(found, tuple) else config.clusters[name]
+            is_found = isinstance(found, tuple) and any(each.endpoints for each in found)
+            clusters[name] = found if found and is_found else self._keep(name, config)
         self._add_subscribed(clusters)
         self.plan.outcome = config.with_clusters(clusters)
         return self.plan
+
+    def _keep(self, name: str, config: XdsConfig) -> ClusterResult:
+        """The entry in force of a cluster whose new one waits. Its endpoints still change."""
+        before = config.clusters[name]
+        if isinstance(before, ClusterError):
+            return before
+        return self._reuse_previous(name, tuple(map(self._keep_leaf, before)))
+
+    def _keep_leaf(self, entry: ClusterConfig) -> ClusterConfig:
+        if isinstance(entry.cluster.discovery, AggregateCluster):
+            return entry
+        leaf = self._make_leaf(entry.cluster_name, entry.cluster)
+        return entry if isinstance(leaf, Missing) or leaf.endpoints is None else leaf
 
     def _may_hold(self, cluster: str) -> bool:
         """Whether this cluster, without an answer, holds the config in force.
@@ -183,7 +195,13 @@ class _Resolution:
         if self._in_force is None:
             return False
         before = self._in_force.clusters.get(cluster)
-        return self._may_new_cluster_hold if before is None else _has_endpoints(before)
+        if before is not None:
+            return _has_endpoints(before)
+        if self._may_new_cluster_hold is None:
+            # No RPC would be helped by a config without any endpoint.
+            found = self._in_force.clusters.values()
+            self._may_new_cluster_hold = any(map(_has_endpoints, found))
+        return self._may_new_cluster_hold
 
     # Listener, route configuration, virtual host
 
@@ -462,7 +480,14 @@ class _AggregateWalk:
 
 
 def _has_endpoints(result: ClusterResult) -> bool:
-    return not isinstance(result, ClusterError) and any(each.endpoints for each in result)
+    """Whether there is any endpoint. A draining one counts: it takes RPCs with a session."""
+    return not isinstance(result, ClusterError) and any(
+        locality.endpoints
+        for each in result
+        if each.endpoints is not None
+        for priority in each.endpoints.priorities
+        for locality in priority
+    )
 
 
 def _is_same(old: ClusterConfig, new: ClusterConfig) -> bool:
