@@ -57,7 +57,10 @@ async def serving(directory: Path, log: Path, *options: str) -> AsyncIterator[Se
     command = (sys.executable, "-m", "proxyless", "serve", str(directory), *options)
     with log.open("wb") as stderr:
         process = await asyncio.create_subprocess_exec(
-            *command, "--listen", "127.0.0.1:0", stdout=asyncio.subprocess.PIPE, stderr=stderr
+            *(*command, "--listen", "127.0.0.1:0"),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=stderr,
         )
     assert process.stdout is not None
     try:
@@ -261,6 +264,17 @@ async def test_signal_ends_serve_with_exit_code_0(
         async with asyncio.timeout(PATIENCE_S):
             assert await command.process.wait() == 0
         await command.wait_for_log("stopped")
+
+
+async def test_sighup_does_not_end_serve(
+    two: list[NamedBackend], mesh_dir: Path, tmp_path: Path
+) -> None:
+    write_mesh(mesh_dir / "mesh.json", simple_mesh("api", {"pool": [two[0].address]}))
+    async with serving(mesh_dir, tmp_path / "log") as command:
+        command.process.send_signal(signal.SIGHUP)
+        await command.wait_for_log("SIGHUP has no effect: changed files are read without it")
+        async with grpcio_client(command.bootstrap, TARGET) as client:
+            assert await client.call() == {"a": 1}
 
 
 async def test_an_address_that_is_taken_is_1(mesh_dir: Path, tmp_path: Path) -> None:

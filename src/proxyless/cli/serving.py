@@ -14,7 +14,7 @@ from proxyless.base import Event, Trace, ValidationError
 from proxyless.base.texts import count
 from proxyless.cli.output import JSON, print_lines
 from proxyless.cli.serve import ALLOW_EMPTY
-from proxyless.cli.signals import call_on_termination
+from proxyless.cli.signals import call_on_hangup, call_on_termination
 from proxyless.controlplane import (
     ENDPOINTS,
     ControlPlane,
@@ -62,6 +62,7 @@ async def serve(parsed: argparse.Namespace) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     call_on_termination(loop, stopped.set)
+    call_on_hangup(loop, _log_hangup)
     options = _make_options(parsed)
     control_plane = ControlPlane(Snapshot.of(()), address=parsed.listen, options=options)
 
@@ -95,6 +96,10 @@ async def serve(parsed: argparse.Namespace) -> None:
     finally:
         source.close()
     _LOGGER.info("stopped")
+
+
+def _log_hangup() -> None:
+    _LOGGER.info("SIGHUP has no effect: changed files are read without it")
 
 
 async def _load(source: FileSource, stopped: asyncio.Event) -> Snapshot | None:
