@@ -220,6 +220,9 @@ class FakeXdsTransport:
     def retry_in_s(self) -> float | None:
         return None
 
+    def last_failure(self) -> Status:
+        return self.failure or OK
+
     def close(self) -> None:
         self.is_closed = True
         for stream in self.streams:

@@ -131,6 +131,9 @@ class FileTransport:
     def retry_in_s(self) -> None:
         return None
 
+    def last_failure(self) -> Status:
+        return self._problem
+
     def close(self) -> None:
         self._is_closed = True
         self._source.close()

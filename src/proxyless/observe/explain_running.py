@@ -154,13 +154,15 @@ def _explain_server(server: ServerView) -> Explanation:
     name = name_server(server.uri)
     if not server.status.is_ok:
         # A failure, which may be that of an earlier connection.
-        text = server.status.details + (", is connected now" if server.is_stream_ready else "")
+        text = server.newest.details + (", is connected now" if server.is_stream_ready else "")
     elif server.has_answered:
         text = f"{name}: answers"
     else:
         state = "is connected" if server.is_stream_ready else "is being connected"
         text = f"{name}: {state}"
-    if server.retry_in_s is not None:
+    if server.retry_in_s == 0:
+        text += ", is being connected"
+    elif server.retry_in_s is not None:
         text += f", next attempt in {format_seconds(server.retry_in_s)}"
     facts = {"uri": server.uri, "is_reachable": server.status.is_ok}
     return Explanation("server", text, facts)

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from proxyless.base import EMPTY_METADATA, BackoffPolicy, Metadata, State, Status, StatusCode
+from proxyless.base import EMPTY_METADATA, OK, BackoffPolicy, Metadata, State, Status, StatusCode
 from proxyless.base.frozen import frozen, replace
 from proxyless.channel import Call, Channel, ChannelOptions
 from proxyless.channel.call import probe_peer
@@ -214,8 +214,14 @@ class GrpcTransport:
         channel = self._channel
         if channel is None or channel.state is not State.TRANSIENT_FAILURE:
             return None
-        found = (each.backoff_left_s for each in channel.stack.pool.subchannels_of(channel))
-        return min((left_s for left_s in found if left_s is not None), default=None)
+        found = [each.backoff_left_s for each in channel.stack.pool.subchannels_of(channel)]
+        # A subchannel without a backoff is connecting.
+        return min((left_s or 0.0 for left_s in found), default=None)
+
+    def last_failure(self) -> Status:
+        channel = self._channel
+        is_failing = channel is not None and channel.state is State.TRANSIENT_FAILURE
+        return _status_of(channel) if channel is not None and is_failing else OK
 
     def on_stream_ended(self, stream: GrpcStream) -> None:
         """Called by the stream."""
@@ -238,7 +244,7 @@ class GrpcTransport:
             self._channel.watch_state(self._on_state)
             if previous is not None:
                 previous.close(_RENEWED)
-        return Status(StatusCode.OK)
+        return OK
 
     def _read_tls(self) -> ClientTls | Status | None:
         if self._server.channel_creds.type == INSECURE:

@@ -41,7 +41,7 @@ def describe_sender(dump: ResourceDump, servers: Sequence[ServerView]) -> str:
     if last is None:
         return ", there is no server"
     if not last.status.is_ok:
-        return f": {last.status.details}"
+        return f": {last.newest.details}"
     if last.is_stream_ready:
         # The timer has fired, and the server is silent (D50); or it does not read requests.
         return f", {name_server(last.uri)} is connected and has not sent it"

@@ -346,6 +346,23 @@ def test_unreachable_control_plane_is_shown_while_rpcs_succeed(mesh: Mesh) -> No
     mesh.run(story)
 
 
+def test_newest_reason_of_an_outage_is_shown_when_another_attempt_is_under_way(mesh: Mesh) -> None:
+    async def story() -> None:
+        await mesh.until_connected()
+        await mesh.control.stop()
+        await pause(1.0)
+        (server,) = mesh.channel.explain(UNARY).find("server")
+        assert "connection refused" in server.text
+        mesh.control.host.hang(*mesh.world.others(mesh.control.host))
+        await mesh.control.start()
+        # An attempt ends after 20 s, and another one follows at once.
+        await pause(50.0)
+        (server,) = mesh.channel.explain(UNARY).find("server")
+        assert re.search(r"no connection within 20 s .*, is being connected$", server.text)
+
+    mesh.run(story)
+
+
 def test_silent_server_is_not_described_as_answering_when_it_is_connected(mesh: Mesh) -> None:
     async def story() -> None:
         await mesh.until_connected()

@@ -18,7 +18,7 @@ DOWN = Status(StatusCode.UNAVAILABLE, 'xds server "td:443": does not answer: ref
 def view(
     status: Status = OK, waits: dict[tuple[str, str], float] | None = None, *, ready: bool = True
 ) -> ServerView:
-    return ServerView("td:443", status, ready, False, None, waits or {})
+    return ServerView("td:443", status, status, ready, False, None, waits or {})
 
 
 @pytest.mark.parametrize(

@@ -155,12 +155,14 @@ class ServerView:
     """State of the connection to one server, for explanations."""
 
     uri: str
-    # OK unless the server is unreachable.
+    # OK unless the server is unreachable: the status of its resources; and that with the newest
+    # reason, which is not published each time.
     status: Status
+    newest: Status
     # Whether the stream has a connection, and whether the server has sent a response on it.
     is_stream_ready: bool
     has_answered: bool
-    # Time until the next stream or attempt to connect; None if it is unknown.
+    # Time until the next stream or attempt to connect, 0 while there is one; None if it is unknown.
     retry_in_s: float | None
     # Remaining time of the resource timers, by type URL and name.
     waits: Mapping[tuple[str, str], float]

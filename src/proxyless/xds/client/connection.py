@@ -91,6 +91,7 @@ class Connection:
         self.rules = rules
         self._context = context
         self._tools = tools
+        self._transport = transport
         self._queue = queue
         self._owner = owner
         # Authorities for which the server is in use, by name. Changed by the owner.
@@ -132,6 +133,7 @@ class Connection:
         return ServerView(
             self.server.uri,
             self.status,
+            self.status if self.status.is_ok else self._make_status(),
             stream.is_ready,
             stream.has_answered,
             retry_in_s,
@@ -340,15 +342,15 @@ class Connection:
         # response" - A57; a response that is being processed counts.
         is_processing = self._job is not None and self._tools.work.is_waiting(self._job)
         if not has_answered and not is_processing:
-            self._fail(f"stream ended before any response: {status}")
+            self._fail(one_line(f"stream ended before any response: {status}"))
 
     def _on_connectivity(self, status: Status) -> None:
         # Load reports may keep the transport open for longer than this connection.
         if not self._is_closed:
-            self._fail(status.details or status.code.name)
+            self._fail(_reason_of(status))
 
     def _fail(self, reason: str) -> None:
-        self._reason = one_line(reason)
+        self._reason = reason
         if self.status.is_ok:
             self._silent_since_s = self._tools.clock.now_s()
             self._await_longer_silence(0.0)
@@ -356,13 +358,17 @@ class Connection:
         self._publish_unreachable()
 
     def _publish_unreachable(self) -> None:
-        silence = describe_silence(self._tools.clock.now_s() - self._silent_since_s)
-        text = f"{name_server(self.server.uri)}: {silence}: {self._reason}"
-        self.status = NoAnswer(
-            StatusCode.UNAVAILABLE, with_node(text, self._context.bootstrap.node.id)
-        )
+        self.status = self._make_status()
         _warn_once(self.status.details, self._log.reasons)
         self._owner.on_unreachable(self)
+
+    def _make_status(self) -> NoAnswer:
+        """Status of an outage. The transport reports the first reason only, so it is asked."""
+        failure = self._transport.last_failure()
+        reason = self._reason if failure.is_ok else _reason_of(failure)
+        silence = describe_silence(self._tools.clock.now_s() - self._silent_since_s)
+        text = f"{name_server(self.server.uri)}: {silence}: {reason}"
+        return NoAnswer(StatusCode.UNAVAILABLE, with_node(text, self._context.bootstrap.node.id))
 
     def _await_longer_silence(self, silent_s: float) -> None:
         longer_s = next((each_s for each_s, _ in _SILENCES if each_s > silent_s), None)
@@ -451,6 +457,10 @@ class _ServerLog:
         if outcome.error and outcome.error != self.nacks.get(outcome.type_url):
             LOGGER.warning("%s", outcome.error)
         self.nacks[outcome.type_url] = outcome.error
+
+
+def _reason_of(failure: Status) -> str:
+    return one_line(failure.details or failure.code.name)
 
 
 def _warn_once(text: str, logged: set[str]) -> None:

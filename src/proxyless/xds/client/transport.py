@@ -69,7 +69,10 @@ class Transport(Protocol):
         """
 
     def retry_in_s(self) -> float | None:
-        """Time until the next attempt to connect; None if none is scheduled."""
+        """Time until the next attempt to connect, 0 while there is one; None if it is unknown."""
+
+    def last_failure(self) -> Status:
+        """Newest reason for which the control plane is unreachable; OK if it is reachable."""
 
     def close(self) -> None:
         """End every stream and close the connection. Idempotent."""
@@ -130,6 +133,9 @@ class UnusableTransport:
 
     def retry_in_s(self) -> None:
         return None
+
+    def last_failure(self) -> Status:
+        return self._status
 
     def close(self) -> None:
         self._is_closed = True

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxyless.base import Event, Trace
+from proxyless.base import Event, Status, StatusCode, Trace
 from proxyless.runtime.work_queue import UNITS_PER_TURN
 from proxyless.xds.client import Cancel, DecodeContext, Decoded, Tools, XdsClient
 from proxyless.xds.client.connection import describe_silence
@@ -172,6 +172,28 @@ def test_long_outage_is_logged_in_few_lines(lines: Callable[[], list[str]]) -> N
     assert len(logged) <= 5
     assert logged[0].startswith('WARNING xds server "a": does not answer: stream ended before')
     assert 'xds server "a": has not answered for over 1 h: stream ended before' in logged[-1]
+    world.close()
+
+
+def test_newest_reason_of_an_outage_is_shown_at_once_and_published_with_the_next_text() -> None:
+    """A transport reports the first reason only."""
+    world = XdsClientWorld()
+    world.server().is_up = False
+    recorder = world.watch(world.listeners, "x")
+    world.server().fail(Status(StatusCode.UNAVAILABLE, "refused"))
+    world.settle()
+    (transport,) = world.server().transports
+    transport.failure = Status(StatusCode.UNAVAILABLE, "no route")
+    (view,) = world.client.servers()
+    assert (view.status.details, view.newest.details) == (
+        'xds server "a": does not answer: refused (node id "edge-7")',
+        'xds server "a": does not answer: no route (node id "edge-7")',
+    )
+    assert [each.details for each in recorder.take()] == [view.status.details]
+    world.clock.advance(60.0)
+    assert [each.details for each in recorder.take()] == [
+        'xds server "a": has not answered for over 1 min: no route (node id "edge-7")'
+    ]
     world.close()
 
 
