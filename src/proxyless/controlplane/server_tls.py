@@ -33,6 +33,9 @@ class TlsFiles:
 
     def read(self) -> tuple[bytes, bytes, bytes | None]:
         """Key, certificate chain, roots. OSError if a file cannot be read or used."""
+        # First, because the errors of the ssl module do not name the file.
+        key, certificate = _read(self.key), _read(self.certificate)
+        roots = None if self.client_roots is None else _read(self.client_roots)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             # The password prevents a prompt for an encrypted key.
@@ -44,8 +47,7 @@ class TlsFiles:
             names = ", ".join(repr(str(path)) for path in used if path is not None)
             reason = error.reason.replace("_", " ").lower() if error.reason else "no PEM"
             raise OSError(f"certificate files {names} cannot be used: {reason}") from error
-        roots = self.client_roots.read_bytes() if self.client_roots is not None else None
-        return self.key.read_bytes(), self.certificate.read_bytes(), roots
+        return key, certificate, roots
 
     def stamp(self) -> tuple[tuple[int, int], ...]:
         """Time and size of each file. OSError if one does not exist."""
@@ -58,7 +60,18 @@ def _stat(path: Path) -> os.stat_result:
     try:
         return path.stat()
     except OSError as error:
-        raise OSError(f"certificate file {str(path)!r} cannot be read: {error.strerror}") from error
+        raise _unreadable(path, error) from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> OSError:
+    return OSError(f"certificate file {str(path)!r} cannot be read: {error.strerror}")
 
 
 def make_credentials(files: TlsFiles) -> Any:  # noqa: ANN401 - grpcio's objects have no types

@@ -125,3 +125,16 @@ def read_first_byte(port: int, authority: CertificateAuthority) -> None:
 def test_missing_file_raises_os_error(files: TlsFiles) -> None:
     with pytest.raises(OSError, match=r"server\.key"):
         make_credentials(files)
+
+
+@pytest.mark.parametrize("name", ["server.pem", "server.key", "roots.pem"])
+def test_file_that_cannot_be_read_is_named(
+    files: TlsFiles, authority: CertificateAuthority, tmp_path: Path, name: str
+) -> None:
+    write(files, authority.issue(["first.test"]))
+    roots = tmp_path / "roots.pem"
+    roots.write_bytes(authority.certificate_pem)
+    (tmp_path / name).unlink()
+    (tmp_path / name).mkdir()
+    with pytest.raises(OSError, match=f"^certificate file '.*{name}' cannot be read: Is a dir"):
+        make_credentials(TlsFiles(files.certificate, files.key, roots))
