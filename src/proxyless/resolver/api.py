@@ -15,7 +15,15 @@ from dataclasses import field
 from math import inf
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from proxyless.base import EMPTY_ATTRIBUTES, NULL_TRACE, Attributes, Endpoint, Status, Trace
+from proxyless.base import (
+    EMPTY_ATTRIBUTES,
+    NULL_TRACE,
+    Attributes,
+    BackoffPolicy,
+    Endpoint,
+    Status,
+    Trace,
+)
 from proxyless.base.frozen import frozen
 
 if TYPE_CHECKING:
@@ -79,11 +87,12 @@ class ExplainedResolver(Resolver, Protocol):
 
 @frozen(kw_only=True)
 class DnsTimes:
-    """Intervals and timeout of look-ups, by default those of grpcio. inf means never."""
+    """Intervals, timeout and backoff of look-ups, by default grpcio's. inf means never."""
 
     floor_s: float = 30.0
     refresh_s: float = inf
     answer_timeout_s: float = 120.0
+    backoff: BackoffPolicy = BackoffPolicy()
 
 
 @frozen(kw_only=True)

@@ -160,7 +160,7 @@ class DnsResolver:
         self._is_closed = False
         # Replaced at every event.
         self._history = History()
-        self._backoff = Backoff()
+        self._backoff = Backoff(times.backoff)
         self._timer: Timer = IDLE_TIMER
         self._task: asyncio.Task[list[IpAddress]] | None = None
 
@@ -179,6 +179,11 @@ class DnsResolver:
         if self._history.retry_s is not None:
             self._history = replace(self._history, retry_s=self._context.clock.now_s())
             self._act()
+
+    def retry_in_s(self) -> float | None:
+        """Time until the next look-up after a failure; None without one."""
+        retry_s = self._history.retry_s
+        return None if retry_s is None else max(retry_s - self._context.clock.now_s(), 0.0)
 
     def close(self) -> None:
         self._is_closed = True

@@ -19,6 +19,7 @@ from proxyless.channel import Call, Channel, ChannelOptions
 from proxyless.channel.call import probe_peer
 from proxyless.channel.credentials import CombinedCredentials, RefusedCredentials
 from proxyless.metrics import choose_own_plugins
+from proxyless.resolver.dns import DnsResolver
 from proxyless.runtime import IDLE_TIMER, Soon
 from proxyless.wire import Limits
 from proxyless.wire.messages import Unpacking
@@ -140,6 +141,7 @@ def make_options(
     return replace(
         child,
         subchannel=replace(child.subchannel, transport=transport, backoff=backoff),
+        resolver=replace(child.resolver, dns=replace(child.resolver.dns, backoff=backoff)),
         # The bootstrap configures the channel; service configs from DNS are ignored.
         is_resolver_config_used=False,
         # The client itself restarts ended streams.
@@ -215,8 +217,11 @@ class GrpcTransport:
         if channel is None or channel.state is not State.TRANSIENT_FAILURE:
             return None
         found = [each.backoff_left_s for each in channel.stack.pool.subchannels_of(channel)]
+        if not found:
+            resolver = channel.view().resolver
+            return resolver.retry_in_s() if isinstance(resolver, DnsResolver) else None
         # A subchannel without a backoff is connecting.
-        return min((left_s or 0.0 for left_s in found), default=None)
+        return min(left_s or 0.0 for left_s in found)
 
     def last_failure(self) -> Status:
         channel = self._channel

@@ -363,6 +363,25 @@ def test_newest_reason_of_an_outage_is_shown_when_another_attempt_is_under_way(m
     mesh.run(story)
 
 
+def test_control_plane_is_found_within_30_s_after_its_name_had_no_address(mesh: Mesh) -> None:
+    async def story() -> None:
+        bootstrap = mesh.world.bootstrap("till")
+        bootstrap["xds_servers"] = [{**mesh.control.bootstrap_server, "server_uri": "td:18000"}]
+        host = mesh.world.client("late").host
+        channel = host.channel("xds:///api", bootstrap=bootstrap)
+        await channel.unary_unary(UNARY)(b"", timeout=5.0).code()
+        await pause(250.0)
+        (server,) = channel.explain(UNARY).find("server")
+        found = re.search(r"name 'td' is not known .*, next attempt in ([0-9.]+) s$", server.text)
+        assert found is not None, server.text
+        mesh.world.fabric.names["td"] = [mesh.control.host.ip]
+        await pause(30.0)
+        assert await channel.unary_unary(UNARY)(b"", timeout=5.0).code() is grpc.StatusCode.OK
+        await channel.close()
+
+    mesh.run(story)
+
+
 def test_silent_server_is_not_described_as_answering_when_it_is_connected(mesh: Mesh) -> None:
     async def story() -> None:
         await mesh.until_connected()

@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from proxyless.base import OK, IpAddress, Status, StatusCode, hits
+from proxyless.base import OK, BackoffPolicy, IpAddress, Status, StatusCode, hits
 from proxyless.resolver import DnsFactory, Resolver, ResolverRegistry, Target
 from proxyless.resolver.api import DnsTimes
 from proxyless.resolver.dns import (
@@ -309,6 +309,21 @@ async def test_failures_are_retried_with_growing_delays_until_one_succeeds(
     await world.network.fail(NO_SUCH_NAME)
     await world.advance(1)
     assert len(world.network.queries) == 7, "a success resets the backoff"
+    resolver.close()
+
+
+async def test_backoff_can_be_chosen(world: ResolverWorld) -> None:
+    world.times = DnsTimes(backoff=BackoffPolicy(initial_s=3.0, multiplier=2.0, max_s=4.0))
+    resolver = create(world)
+    assert isinstance(resolver, DnsResolver)
+    resolver.start()
+    await settle()
+    for delay_s in (3.0, 4.0, 4.0):
+        assert resolver.retry_in_s() is None
+        await world.network.fail(NO_SUCH_NAME)
+        assert resolver.retry_in_s() == pytest.approx(delay_s)
+        await world.advance(delay_s)
+    assert len(world.network.queries) == 4
     resolver.close()
 
 

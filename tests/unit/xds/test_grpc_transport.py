@@ -89,6 +89,12 @@ def test_backoff_is_bounded_unless_a_child_option_sets_it() -> None:
     assert (chosen.max_s, chosen.jitter) == (5.0, 0.2)
 
 
+def test_names_of_control_planes_are_looked_up_with_the_backoff_of_connections() -> None:
+    assert make_options(SERVER).resolver.dns.backoff == CONTROL_PLANE_BACKOFF
+    chosen = with_child(("grpc.max_reconnect_backoff_ms", 5_000)).resolver.dns.backoff
+    assert (chosen.max_s, chosen.jitter) == (5.0, 0.2)
+
+
 def test_other_defaults_are_kept_when_a_child_option_is_given() -> None:
     limits = with_child(("grpc.max_metadata_size", 4096)).subchannel.transport.limits
     assert (limits.header_list_bytes_max, limits.message_bytes_max) == (4096, MESSAGE_BYTES_MAX)
