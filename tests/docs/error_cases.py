@@ -168,6 +168,11 @@ async def control_plane_stays_down(world: CaseWorld) -> str:
     return await world.fail(channel)
 
 
+async def control_plane_is_mute(world: CaseWorld) -> str:
+    world.control.delay(3_600.0)
+    return await world.fail()
+
+
 async def control_plane_is_none(world: CaseWorld) -> str:
     uri = f"ipv4:{world.backend.address}"
     server = {"server_uri": uri, "channel_creds": [{"type": "insecure"}]}
@@ -420,6 +425,7 @@ CASES: tuple[Case, ...] = (
     authority_is_unknown,
     control_plane_is_down,
     control_plane_stays_down,
+    control_plane_is_mute,
     control_plane_is_none,
     listener_is_not_there,
     listener_is_deleted,

@@ -34,7 +34,7 @@ from tests.worlds.xds_resources import (
 )
 
 AWAY = NoAnswer(StatusCode.UNAVAILABLE, 'xds server "a": does not answer: connection refused')
-SILENT = NoAnswer(StatusCode.NOT_FOUND, "does not exist (not sent in 15 s, nor anything else)")
+SILENT = NoAnswer(StatusCode.NOT_FOUND, "not sent in 15 s, nor anything else")
 
 
 def addresses(world: DependencyWorld, name: str) -> list[str]:

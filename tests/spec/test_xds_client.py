@@ -662,7 +662,7 @@ def test_resource_timer_runs_only_on_a_connected_stream() -> None:
     assert watcher.take() == [
         NoAnswer(
             StatusCode.NOT_FOUND,
-            'listener "x": does not exist (not sent by xds server "a" in 15 s, nor anything else) '
+            'listener "x": not sent by xds server "a" in 15 s, nor anything else '
             '(node id "edge-7")',
         )
     ]

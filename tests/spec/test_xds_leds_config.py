@@ -14,7 +14,7 @@ from tests.worlds.xds_dependencies import EDS, LEDS, DependencyWorld, start_plai
 from tests.worlds.xds_resources import cluster, endpoints, listener, route_config
 
 A, B = (f"xdstp://mesh/envoy.config.endpoint.v3.LbEndpoint/{name}/*" for name in "ab")
-SILENT = NoAnswer(StatusCode.NOT_FOUND, "does not exist (not sent in 15 s, nor anything else)")
+SILENT = NoAnswer(StatusCode.NOT_FOUND, "not sent in 15 s, nor anything else")
 
 
 def collected(name: str, *collections: str) -> EndpointResource:

@@ -25,7 +25,13 @@ from proxyless.lb.description import format_seconds
 from proxyless.observe.explain import Rpc, explain
 from proxyless.observe.explain_lb import explain_pick
 from proxyless.xds.error_texts import format_time, name_resource, name_server, name_type
-from proxyless.xds.view import ResourceStatus, describe_sender, describe_source, view_target
+from proxyless.xds.view import (
+    NoAnswer,
+    ResourceStatus,
+    describe_sender,
+    describe_source,
+    view_target,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -245,6 +251,9 @@ def _explain_resource(dump: ResourceDump, servers: Sequence[ServerView]) -> Expl
     if dump.status is ResourceStatus.REQUESTED:
         sender = ", no xds server answers" if is_outage else describe_sender(dump, servers)
         return Explanation("resource", f"{name}: not here yet{sender}", facts)
+    if isinstance(dump.error, NoAnswer) and not dump.version:
+        # A timer of a silent stream: the status is that of a resource that does not exist.
+        return Explanation("resource", dump.error.details, facts, problem=dump.error.details)
     version = f", version {quote(dump.version)}" if dump.version else ""
     error = "" if dump.error.is_ok or is_outage else f": {dump.error.details}"
     refused = f", refused version {quote(dump.failed_version)}" if dump.failed_version else ""

@@ -363,6 +363,27 @@ def test_newest_reason_of_an_outage_is_shown_when_another_attempt_is_under_way(m
     mesh.run(story)
 
 
+def test_mute_control_plane_is_not_said_to_lack_what_held_routes_wait_for(mesh: Mesh) -> None:
+    async def story() -> None:
+        await mesh.until_connected()
+        mesh.control.withhold(CLUSTER)
+        mesh.control.set_snapshot(simple_mesh("api", {"new": mesh.places}))
+        await pause(1.0)
+        mesh.control.delay(300.0)
+        mesh.control.break_streams()
+        await pause(40.0)
+        explanation = mesh.channel.explain(UNARY)
+        (pending,) = explanation.find("pending")
+        assert pending.text.startswith('held: waits for cluster "new" since')
+        (waiting,) = [each for each in explanation.find("resource") if "new" in each.text]
+        assert re.fullmatch(
+            r'cluster "new": not sent by xds server "\S+" in 15 s, nor anything else \(node id "till"\)',
+            waiting.text,
+        )
+
+    mesh.run(story)
+
+
 def test_control_plane_is_found_within_30_s_after_its_name_had_no_address(mesh: Mesh) -> None:
     async def story() -> None:
         bootstrap = mesh.world.bootstrap("till")

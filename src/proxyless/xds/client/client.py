@@ -370,7 +370,7 @@ class XdsClient:
         what = f"not sent by {name_server(connection.server.uri)} in {rules.timeout_s:g} s"
         if is_silent:
             what += ", nor anything else"
-        if rules.timeout_code is StatusCode.NOT_FOUND:
+        elif rules.timeout_code is StatusCode.NOT_FOUND:
             what = f"does not exist ({what})"
         text = self._with_node(f"{name_resource(*entry.key)}: {what}")
         LOGGER.warning("%s", text)

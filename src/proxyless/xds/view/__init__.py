@@ -12,7 +12,7 @@ offline   config of a target without a control plane
 
 from proxyless.xds.bootstrap.resource_names import collection_of
 from proxyless.xds.client import DecodeContext, ResourceDump, ResourceStatus, XdsClients
-from proxyless.xds.client.api import ServerView
+from proxyless.xds.client.api import NoAnswer, ServerView
 from proxyless.xds.client.codec import USER_AGENT_NAME
 from proxyless.xds.config import ClusterConfig, ClusterError, ClusterResult, XdsConfig
 from proxyless.xds.config.dependency_manager import ResourceTypes
@@ -59,6 +59,7 @@ __all__ = [
     "FilterRegistry",
     "FilterView",
     "Missing",
+    "NoAnswer",
     "Parse",
     "Plan",
     "ResourceDump",
