@@ -26,7 +26,7 @@ if not __package__:
 from bench.report import format_columns
 from bench.selection import select_names
 from bench.xds_workloads import WORKLOADS, Workload
-from proxyless.base import Status
+from proxyless.base import OK, Status
 from proxyless.runtime import VirtualClock, seeded_random
 from proxyless.xds.bootstrap import Bootstrap, ChannelCreds, Node, ServerConfig
 from proxyless.xds.client import StreamListener, Tools, XdsClient
@@ -62,6 +62,9 @@ class Loopback:
 
     def retry_in_s(self) -> None:
         return None
+
+    def last_failure(self) -> Status:
+        return OK
 
     def send(self, message: bytes) -> None:
         self.sent += 1
