@@ -12,6 +12,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+import proxyless.aio
 from proxyless.base import Address, IpAddress, UnixAddress
 from proxyless.resolver import STATIC_FACTORIES, DnsFactory, ResolverRegistry
 from proxyless.transport import Server, ServerCall
@@ -74,6 +75,23 @@ async def ask_both(target: str, place: Address) -> tuple[str, str]:
 )
 async def test_names_and_single_addresses_are_the_same(target: str, host: str) -> None:
     theirs, ours = await ask_both(target, IpAddress(host, 0))
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("after", ["\n", " ", "\r\n"])
+@pytest.mark.parametrize(
+    "before", ["localhost:", "ipv4:127.0.0.1:", "dns:///127.0.0.1:0", "localhost: +"]
+)
+async def test_port_may_have_white_space_and_leading_zeros(before: str, after: str) -> None:
+    """As in a target that was read from a file."""
+    seen: list[str] = []
+    async with listening(IpAddress("127.0.0.1", 0), seen) as address:
+        assert isinstance(address, IpAddress)
+        target = f"{before}{address.port}{after}"
+        await call_with_grpcio(target)
+        async with proxyless.aio.insecure_channel(target) as channel:
+            await channel.unary_unary(PATH)(b"", timeout=PATIENCE_S)
+    theirs, ours = seen
     assert ours == theirs
 
 

@@ -22,7 +22,9 @@ _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.\-]*").fullmatch
 _QUERY_OR_FRAGMENT: Final = re.compile(r"[?#].*", re.DOTALL)
 # Excludes characters of ports, paths and user info; the look-up rejects other invalid names.
 _HOST: Final = re.compile(r"[^\s\x00-\x20\x7f/\\@?#:\[\]]+").fullmatch
-_PORT: Final = re.compile(r"[0-9]{1,5}").fullmatch
+# White space and leading zeros are skipped, as in grpcio: a target that is read from a file often
+# ends with a line feed.
+_PORT: Final = re.compile(r"[\t-\r ]*\+?0*([0-9]{1,5})[\t-\r ]*").fullmatch
 
 # "authority" and "pchar" of RFC 3986, without the unreserved characters.
 _AUTHORITY_SAFE: Final = "!$&'()*+,;=:[]@"
@@ -161,8 +163,8 @@ def _check_ipv6(host: str, text: str) -> None:
 
 def _parse_port(port: str, text: str) -> int:
     number = _NAMED_PORTS.get(port)
-    if number is None and _PORT(port):
-        number = int(port)
+    if number is None and (match := _PORT(port)):
+        number = int(match[1])
     if number is None or number > PORT_MAX:
         raise ValueError(f"name {text!r} has port {port!r}: wanted 0 to {PORT_MAX}")
     return number
