@@ -453,6 +453,31 @@ async def test_a_call_waits_for_its_connection(both: Both, kind: str) -> None:
     assert (await both(scenario))[0] == ("returned", None)
 
 
+@pytest.mark.parametrize("then", [ABORT, RAISE])
+async def test_waiting_for_the_connection_of_a_response_stream_raises_its_error(
+    both: Both, then: Untyped
+) -> None:
+    """Google's clients wait for it before they return a stream, and retry then."""
+
+    async def scenario(stage: Stage) -> object:
+        call = stage.guide.ListPlaces(stage.way(0), metadata=then)
+        return (await outcome_of(call.wait_for_connection()))[:2], call.done()
+
+    (name, _), is_done = await both(scenario)
+    assert (name, is_done) == ("AioRpcError", True)
+
+
+async def test_response_stream_is_connected_when_the_server_has_answered(both: Both) -> None:
+    async def scenario(stage: Stage) -> object:
+        call = stage.guide.ListPlaces(stage.way(0), metadata=(*HANG, *PAIRS))
+        connected = await outcome_of(call.wait_for_connection())
+        names = (await call.initial_metadata())["x-color"], call.done()
+        call.cancel()
+        return connected, names
+
+    assert await both(scenario) == (("returned", None), ("red", False))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_waiting_for_a_connection_raises_when_there_is_no_server(
     both: Both, kind: str

@@ -267,6 +267,15 @@ class UnaryUnaryCall(_UnaryResponse, grpc.aio.UnaryUnaryCall):
 class UnaryStreamCall(_StreamResponse, grpc.aio.UnaryStreamCall):
     """One request, many responses."""
 
+    async def wait_for_connection(self) -> None:
+        """As in grpcio, return when the server has answered; raise if the answer is an error.
+
+        Google's clients await this before they return a stream, and retry what it raises.
+        """
+        await self._outcome.wait_head()
+        if self._outcome.end is not None:
+            self._outcome.raise_if_failed()
+
 
 class StreamUnaryCall(_StreamRequest, _UnaryResponse, grpc.aio.StreamUnaryCall):
     """Many requests, one response."""
