@@ -209,3 +209,51 @@ def test_grpcio_starts_no_rpc_in_a_thread_without_a_current_loop(target: str) ->
 
     with ThreadPoolExecutor(1) as thread:
         thread.submit(run).result(PATIENCE_S)
+
+
+@pytest.mark.parametrize("stack", STACKS.values(), ids=STACKS)
+def test_channel_has_its_state_and_is_closed_on_another_loop(
+    stack: ModuleType, target: str, loop: asyncio.AbstractEventLoop
+) -> None:
+    """As with a fixture of tests, or `asyncio.run(channel.close())` when a service ends."""
+
+    async def use() -> Untyped:
+        channel = stack.insecure_channel(target)
+        assert await channel.unary_unary("/s/echo")(b"a", timeout=PATIENCE_S) == b"a"
+        return channel
+
+    async def close(channel: Untyped) -> tuple[grpc.ChannelConnectivity, grpc.ChannelConnectivity]:
+        before = channel.get_state(try_to_connect=True)
+        await channel.close()
+        return before, channel.get_state()
+
+    channel = loop.run_until_complete(use())
+    other = asyncio.new_event_loop()
+    states = other.run_until_complete(close(channel))
+    other.close()
+    assert states == (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.SHUTDOWN)
+    with pytest.raises(grpc.aio.UsageError, match="closed"):
+        channel.unary_unary("/s/echo")(b"a")
+    # The connection is closed in a later turn of its own loop.
+    loop.run_until_complete(channel.close())
+    loop.run_until_complete(asyncio.sleep(0))
+
+
+@pytest.mark.parametrize("stack", STACKS.values(), ids=STACKS)
+async def test_thread_has_the_state_of_a_channel_whose_loop_runs(
+    stack: ModuleType, target: str
+) -> None:
+    async with stack.insecure_channel(target) as channel:
+        await channel.channel_ready()
+        state = await asyncio.to_thread(channel.get_state, True)
+    assert state is grpc.ChannelConnectivity.READY
+    assert await asyncio.to_thread(channel.get_state) is grpc.ChannelConnectivity.SHUTDOWN
+
+
+async def test_thread_closes_a_channel_whose_loop_runs(target: str) -> None:
+    channel = proxyless.aio.insecure_channel(target)
+    await channel.channel_ready()
+    call = channel.stream_stream("/s/join")()
+    await asyncio.to_thread(lambda: asyncio.run(channel.close()))
+    assert channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
+    assert call.cancelled()

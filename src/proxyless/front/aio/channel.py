@@ -137,6 +137,9 @@ class AioChannel(
     # Connectivity
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
+        core = self._core
+        if core is not None and self.loop is not _get_running_loop():
+            return self._get_state_elsewhere(core, try_to_connect)
         # As in grpcio, a channel whose calls drain has the state of its connections.
         try:
             core = self._core if self._is_closed else self.core()
@@ -148,6 +151,14 @@ class AioChannel(
         if try_to_connect:
             core.request_connection()
         return to_grpc_state(state)
+
+    def _get_state_elsewhere(self, core: Channel, try_to_connect: bool) -> grpc.ChannelConnectivity:
+        """The state, in another thread or on another loop than the channel's."""
+        if self.loop.is_closed():
+            return grpc.ChannelConnectivity.SHUTDOWN
+        if try_to_connect and not self._is_closed:
+            self.loop.call_soon_threadsafe(core.request_connection)
+        return to_grpc_state(core.state)
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
         core = self.core()
@@ -192,7 +203,7 @@ class AioChannel(
         if self._is_closed:
             return
         if self._core is not None and self.loop is not asyncio.get_running_loop():
-            self._close_on_other_loop()
+            await self._close_elsewhere(grace)
             return
         self._is_closed = True
         core = self._core
@@ -200,19 +211,27 @@ class AioChannel(
             if grace:
                 await self._wait_calls(core, grace)
         finally:
-            # As in grpc.aio, the RPCs end as if the application had cancelled them.
-            for call in list(self._intercepted):
-                call.cancel()
-            if core is not None:
-                core.close(CANCELLED)
+            self._end_calls(core)
         if core is not None:
             await core.wait_closed()
 
-    def _close_on_other_loop(self) -> None:
-        if not self.loop.is_closed():
-            raise RuntimeError(_OTHER_LOOP)
-        # Connections and calls have ended with their loop.
+    def _end_calls(self, core: Channel | None) -> None:
+        # As in grpc.aio, the RPCs end as if the application had cancelled them.
+        for call in list(self._intercepted):
+            call.cancel()
+        if core is not None:
+            core.close(CANCELLED)
+
+    async def _close_elsewhere(self, grace: float | None) -> None:
+        """Close the channel from another loop than its own."""
+        if self.loop.is_running():
+            closing = asyncio.run_coroutine_threadsafe(self.close(grace), self.loop)
+            await asyncio.wrap_future(closing)
+            return
         self._is_closed = True
+        # If the loop is closed, connections and calls have ended with it.
+        if not self.loop.is_closed():
+            _run_on(self.loop, lambda: self._end_calls(self._core))
 
     def __del__(self) -> None:
         """Close the core after its last call has ended, as grpcio does."""
@@ -290,11 +309,7 @@ class AioChannel(
         if loop.is_running():
             # In another thread.
             raise RuntimeError(NO_LOOP) from None
-        asyncio._set_running_loop(loop)  # noqa: SLF001 - for code that runs a loop
-        try:
-            return function()
-        finally:
-            asyncio._set_running_loop(None)  # noqa: SLF001
+        return _run_on(loop, function)
 
     def _find_loop(self) -> asyncio.AbstractEventLoop:
         """The channel's loop; before it has one, that of its creation, or the current one."""
@@ -329,6 +344,16 @@ class AioChannel(
     def leave_to_parent(self) -> None:
         """Called in the child of a fork: a new core is created when the channel is next used."""
         self._inherited, self._core = self._core, None
+
+
+def _run_on(loop: asyncio.AbstractEventLoop, function: Callable[[], T]) -> T:
+    """Call a function as if this loop, which does not run, ran in this thread."""
+    current = _get_running_loop()
+    asyncio._set_running_loop(loop)  # noqa: SLF001 - for those that run loops
+    try:
+        return function()
+    finally:
+        asyncio._set_running_loop(current)  # noqa: SLF001
 
 
 def _get_running_loop() -> asyncio.AbstractEventLoop | None:
