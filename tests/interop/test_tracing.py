@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 import pytest
-from opentelemetry.instrumentation.grpc import aio_client_interceptors, client_interceptor
+from opentelemetry.instrumentation.grpc import (
+    GrpcInstrumentorClient,
+    aio_client_interceptors,
+    client_interceptor,
+)
 from opentelemetry.instrumentation.grpc.grpcext import intercept_channel
 
 import proxyless
@@ -180,6 +184,30 @@ def test_the_blocking_client_interceptor_of_opentelemetry_does_not_double_spans(
         intercepted: Any = intercept_channel(channel, theirs)
         intercepted.unary_unary(ADD)(b"item", timeout=PATIENCE_S)
     check_shared_trace(traces, received)
+
+
+def test_instrumentation_of_grpcios_channels_traces_ours_only_with_its_interceptor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Other tracing agents replace `grpc.insecure_channel` in the same way."""
+    traces = RecordedTraces()
+    monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: traces.provider)
+    instrumentor = GrpcInstrumentorClient()
+    instrumentor.instrument()
+    counts = []
+    try:
+        with (
+            echo_server() as (target, _),
+            grpc.insecure_channel(target) as theirs,
+            proxyless.insecure_channel(target) as ours,
+        ):
+            for channel in (theirs, ours, intercept_channel(ours, client_interceptor())):
+                before = len(traces.spans)
+                assert channel.unary_unary(ADD)(b"x", timeout=PATIENCE_S) == b"x"
+                counts.append(len(traces.spans) - before)
+    finally:
+        instrumentor.uninstrument()
+    assert counts == [1, 0, 1]
 
 
 async def test_the_asyncio_client_interceptors_of_opentelemetry_do_not_double_spans() -> None:
