@@ -13,7 +13,12 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from decimal import Decimal
+from fractions import Fraction
+from numbers import Real
 from queue import SimpleQueue
 from typing import Any
 
@@ -273,15 +278,37 @@ def test_a_running_call_and_one_that_is_over_show_themselves(both: BothSync) -> 
     both(scenario)
 
 
-def test_an_error_can_be_pickled(both: BothSync) -> None:
+def test_argument_of_an_error_has_its_status(both: BothSync) -> None:
+    """Some applications read `error.args[0].details`."""
+
     def scenario(stage: SyncStage) -> object:
         with pytest.raises(grpc.RpcError) as raised:
             stage.greeter.SayHello(stage.hello(), metadata=ABORT)
-        return pickle.loads(pickle.dumps(raised.value))
+        [state] = raised.value.args
+        return state.code, state.details
 
+    assert both(scenario) == (grpc.StatusCode.FAILED_PRECONDITION, "not today: 100 %, né")
+
+
+@pytest.mark.parametrize("copy", [lambda error: pickle.loads(pickle.dumps(error)), deepcopy])
+def test_an_error_can_be_pickled_and_copied_where_grpcios_cannot(
+    both: BothSync, copy: Untyped
+) -> None:
+    """As between the processes of `multiprocessing`."""
+
+    def scenario(stage: SyncStage) -> object:
+        with pytest.raises(grpc.RpcError) as raised:
+            stage.greeter.SayHello(stage.hello(), metadata=ABORT)
+        if stage.stack is grpc:
+            with pytest.raises(TypeError, match="cannot pickle"):
+                copy(raised.value)
+            return None
+        return copy(raised.value)
+
+    both.run_scenario(scenario, grpc, {})
     error = both.ours(scenario)
     assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
-    assert error.details() == "not today: 100 %, né"
+    assert error.details() == error.args[0].details == "not today: 100 %, né"
 
 
 def test_rpc_is_unavailable_when_there_is_no_server(both: BothSync) -> None:
@@ -292,6 +319,19 @@ def test_rpc_is_unavailable_when_there_is_no_server(both: BothSync) -> None:
         return raised.value.code()
 
     assert both(scenario) is grpc.StatusCode.UNAVAILABLE
+
+
+def test_list_of_requests_is_sent_where_grpcio_needs_an_iterator(both: BothSync) -> None:
+    def scenario(stage: SyncStage) -> object:
+        points = list(stage.points(2))
+        summary = outcome_of(lambda: stage.guide.MeasureWay(points).points)
+        return summary, outcome_of(lambda: len(list(stage.guide.Chat(list(stage.notes("a"))))))
+
+    theirs, ours = both.run_scenario(scenario, grpc, {}), both.ours(scenario)
+    for _, _, code, details, *_ in theirs:
+        assert code == ("code", grpc.StatusCode.UNKNOWN)
+        assert details == ("details", "Exception iterating requests!")
+    assert ours == (("returned", 2), ("returned", 1))
 
 
 def test_what_cannot_be_serialized_is_an_internal_error(both: BothSync) -> None:
@@ -406,6 +446,16 @@ def test_a_call_takes_no_longer_than_its_timeout(both: BothSync) -> None:
 
     seen = both(scenario)
     assert ("code", grpc.StatusCode.DEADLINE_EXCEEDED) in seen["unary"]
+
+
+@pytest.mark.parametrize("timeout", [Fraction(20), True, Decimal(20), "20"])
+def test_timeout_may_be_any_real_number(both: BothSync, timeout: object) -> None:
+    """As those of numpy are."""
+
+    def scenario(stage: SyncStage) -> object:
+        return outcome_of(lambda: stage.greeter.SayHello(stage.hello(), timeout=timeout))[0]
+
+    assert both(scenario) == ("returned" if isinstance(timeout, Real) else "TypeError")
 
 
 @pytest.mark.rerun("has a deadline of milliseconds, before which the RPC must reach the server")
@@ -940,6 +990,12 @@ def test_ready_future_times_out_when_there_is_no_server(both: BothSync) -> None:
     assert both(scenario)[0] == ("FutureTimeoutError",)
 
 
+def error_of(call: Callable[[], object]) -> tuple[str, str]:
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - returned
+        call()
+    return type(raised.value).__name__, str(raised.value)
+
+
 def test_closing_ends_calls_and_refuses_new_ones(both: BothSync) -> None:
     def scenario(stage: SyncStage) -> object:
         channel = stage.open()
@@ -952,16 +1008,20 @@ def test_closing_ends_calls_and_refuses_new_ones(both: BothSync) -> None:
         channel.close()
         ended = outcome_of(call.result), outcome_of(lambda: next(stream))
         refused = [
-            outcome_of(lambda: greeter.SayHello(stage.hello())),
-            outcome_of(lambda: greeter.SayHello.future(stage.hello())),
-            outcome_of(lambda: guide.ListPlaces(stage.way(0))),
-            outcome_of(lambda: guide.MeasureWay(stage.points(1))),
+            error_of(lambda: greeter.SayHello(stage.hello())),
+            error_of(lambda: greeter.SayHello.with_call(stage.hello())),
+            error_of(lambda: greeter.SayHello.future(stage.hello())),
+            error_of(lambda: guide.ListPlaces(stage.way(0))),
+            error_of(lambda: guide.MeasureWay(stage.points(1))),
+            error_of(lambda: guide.MeasureWay.with_call(stage.points(1))),
+            error_of(lambda: guide.MeasureWay.future(stage.points(1))),
+            error_of(lambda: guide.Chat(stage.notes())),
         ]
         return ended, refused
 
     (first, _), refused = both(scenario)
     assert ("details", "Channel closed!") in first
-    assert set(refused) == {("ValueError",)}
+    assert {name for name, _ in refused} == {"ValueError"}
 
 
 def test_leaving_the_context_closes_the_channel(both: BothSync) -> None:

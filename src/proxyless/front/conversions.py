@@ -63,11 +63,15 @@ def to_encoding(compression: grpc.Compression | None, default: str) -> str:
     return _ENCODINGS[compression] or default
 
 
-def check_timeout(timeout: float | None) -> float | None:
+def check_timeout(timeout: Any) -> float | None:
     """An application's timeout. Raises TypeError if it is not a number."""
-    if timeout is not None and not isinstance(timeout, int | float):
-        raise TypeError(f"timeout is {timeout!r}, wanted a number of seconds")
-    return timeout
+    if timeout is None or isinstance(timeout, int | float):
+        return timeout
+    from numbers import Real  # noqa: PLC0415 - rare: a number of numpy, a fraction
+
+    if isinstance(timeout, Real):
+        return float(timeout)
+    raise TypeError(f"timeout is {timeout!r}, wanted a number of seconds")
 
 
 def to_metadata(metadata: MetadataLike | None) -> Metadata:

@@ -152,16 +152,16 @@ class FinishedCall(_CallApi):
     def __init__(
         self, end: StreamEnd, head: Metadata = EMPTY_METADATA, response: object = None
     ) -> None:
-        # An exception is copied and pickled with its arguments.
-        Exception.__init__(self, end, head, response)
+        Exception.__init__(self)
         self._end = end
         self._head = head
+        self._value = response
         # For `call_route`. Copies have none.
         self.rpc: Call | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {key: value for key, value in self.__dict__.items() if key != "rpc"}
-        return type(self), self.args, state
+        return type(self), (self._end, self._head, self._value), state
 
     def _wait_end(self, timeout_s: float | None = None) -> StreamEnd:
         return self._end
@@ -171,7 +171,7 @@ class FinishedCall(_CallApi):
 
     @property
     def _response(self) -> Any:
-        return self.args[2]
+        return self._value
 
     def is_active(self) -> bool:
         return False
@@ -192,6 +192,11 @@ class InactiveRpcError(FinishedCall, _INACTIVE_RPC_ERROR):
     """Raised by a blocking call whose RPC fails."""
 
     _name_in_texts = "_InactiveRpcError"
+
+    @property
+    def args(self) -> tuple[CallState]:
+        """As in grpcio: applications read `error.args[0].details`."""
+        return (self._state,)
 
 
 class _RunningCall(_CallApi, _RENDEZVOUS):

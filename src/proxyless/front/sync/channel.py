@@ -14,6 +14,7 @@ import grpc
 from proxyless.front.channel_api import ChannelApi, Explain, MultiCallables
 from proxyless.front.sync.background import CallbackThread, shared_background
 from proxyless.front.sync.multi_callables import (
+    CLOSED,
     StreamStreamMultiCallable,
     StreamUnaryMultiCallable,
     UnaryStreamMultiCallable,
@@ -33,8 +34,6 @@ T = TypeVar("T")
 
 # Callers choose the paths, so the cache of methods is bounded.
 _CACHED_METHODS_MAX: Final = 4096
-# The wording of grpcio.
-_CLOSED: Final = "Cannot invoke RPC on closed channel!"
 
 
 class SyncChannel(
@@ -141,13 +140,13 @@ class SyncChannel(
 
     # Called by multi-callables
 
-    def bind(self) -> Binding:
-        """The current binding, created if there is none. Raises ValueError if closed."""
+    def bind(self, closed: str = CLOSED) -> Binding:
+        """The current binding, created if there is none. Raises ValueError(closed) if closed."""
         binding = self._binding
         if binding is not None and binding.background.is_usable:
             return binding
         if self._is_closed:
-            raise ValueError(_CLOSED)
+            raise ValueError(closed)
         background = shared_background()
 
         def open_binding() -> Binding:
@@ -162,7 +161,7 @@ class SyncChannel(
             if self._is_closed:
                 # Another thread has closed the channel, and may not have closed this core.
                 binding.core.close()
-                raise ValueError(_CLOSED)
+                raise ValueError(closed)
             return binding
 
         return background.call(open_binding)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from proxyless.front.sync.channel import SyncChannel
+
+
+# The wording of grpcio: for calls that return a response, and for those that return a call.
+CLOSED: Final = "Cannot invoke RPC on closed channel!"
+_CLOSED_TO_CALLS: Final = "Cannot invoke RPC: Channel closed!"
 
 
 class _MultiCallable:
@@ -88,9 +93,9 @@ class _MultiCallable:
         """Start the call with its request, or with an iterator of requests."""
         raise NotImplementedError
 
-    def _start(self, request: Any, *options: Any) -> UnaryOutcome:
+    def _start(self, closed: str, request: Any, *options: Any) -> UnaryOutcome:
         """Start an RPC with one response; the options are those of `_prepare`."""
-        outcome = UnaryOutcome(self._channel.bind(), self._deserializer, self._channel)
+        outcome = UnaryOutcome(self._channel.bind(closed), self._deserializer, self._channel)
         self._prepare(outcome, *options)
         self._start_with(outcome, request)
         return outcome
@@ -130,7 +135,9 @@ class UnaryUnaryMultiCallable(_UnaryRequest, grpc.UnaryUnaryMultiCallable):
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> Any:
-        outcome = self._start(request, timeout, metadata, credentials, wait_for_ready, compression)
+        outcome = self._start(
+            CLOSED, request, timeout, metadata, credentials, wait_for_ready, compression
+        )
         return _wait_response(outcome)
 
     def with_call(
@@ -142,7 +149,9 @@ class UnaryUnaryMultiCallable(_UnaryRequest, grpc.UnaryUnaryMultiCallable):
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> tuple[Any, FinishedCall]:
-        outcome = self._start(request, timeout, metadata, credentials, wait_for_ready, compression)
+        outcome = self._start(
+            CLOSED, request, timeout, metadata, credentials, wait_for_ready, compression
+        )
         return _wait_response(outcome), _finished(outcome)
 
     def future(
@@ -154,7 +163,9 @@ class UnaryUnaryMultiCallable(_UnaryRequest, grpc.UnaryUnaryMultiCallable):
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> FutureCall:
-        outcome = self._start(request, timeout, metadata, credentials, wait_for_ready, compression)
+        outcome = self._start(
+            _CLOSED_TO_CALLS, request, timeout, metadata, credentials, wait_for_ready, compression
+        )
         return FutureCall(outcome)
 
 
@@ -170,7 +181,9 @@ class UnaryStreamMultiCallable(_UnaryRequest, grpc.UnaryStreamMultiCallable):
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> StreamCall:
-        outcome = StreamOutcome(self._channel.bind(), self._deserializer, self._channel)
+        outcome = StreamOutcome(
+            self._channel.bind(_CLOSED_TO_CALLS), self._deserializer, self._channel
+        )
         self._prepare(outcome, timeout, metadata, credentials, wait_for_ready, compression)
         self._start_with(outcome, request)
         return StreamCall(outcome)
@@ -189,7 +202,7 @@ class StreamUnaryMultiCallable(_StreamRequest, grpc.StreamUnaryMultiCallable):
         compression: grpc.Compression | None = None,
     ) -> Any:
         outcome = self._start(
-            request_iterator, timeout, metadata, credentials, wait_for_ready, compression
+            CLOSED, request_iterator, timeout, metadata, credentials, wait_for_ready, compression
         )
         return _wait_response(outcome)
 
@@ -203,7 +216,7 @@ class StreamUnaryMultiCallable(_StreamRequest, grpc.StreamUnaryMultiCallable):
         compression: grpc.Compression | None = None,
     ) -> tuple[Any, FinishedCall]:
         outcome = self._start(
-            request_iterator, timeout, metadata, credentials, wait_for_ready, compression
+            CLOSED, request_iterator, timeout, metadata, credentials, wait_for_ready, compression
         )
         return _wait_response(outcome), _finished(outcome)
 
@@ -217,7 +230,13 @@ class StreamUnaryMultiCallable(_StreamRequest, grpc.StreamUnaryMultiCallable):
         compression: grpc.Compression | None = None,
     ) -> FutureCall:
         outcome = self._start(
-            request_iterator, timeout, metadata, credentials, wait_for_ready, compression
+            _CLOSED_TO_CALLS,
+            request_iterator,
+            timeout,
+            metadata,
+            credentials,
+            wait_for_ready,
+            compression,
         )
         return FutureCall(outcome)
 
@@ -234,7 +253,9 @@ class StreamStreamMultiCallable(_StreamRequest, grpc.StreamStreamMultiCallable):
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> StreamCall:
-        outcome = StreamOutcome(self._channel.bind(), self._deserializer, self._channel)
+        outcome = StreamOutcome(
+            self._channel.bind(_CLOSED_TO_CALLS), self._deserializer, self._channel
+        )
         self._prepare(outcome, timeout, metadata, credentials, wait_for_ready, compression)
         self._start_with(outcome, request_iterator)
         return StreamCall(outcome)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from proxyless.front.session import SessionApi, SessionCookies, extend_multi_callables
 from proxyless.front.sync.channel import SyncChannel
+from proxyless.front.sync.multi_callables import CLOSED
 
 if TYPE_CHECKING:
     from proxyless.channel import Channel, Method
@@ -76,10 +77,10 @@ class SyncSession(SessionApi, SyncChannel):
 
     # Called by multi-callables
 
-    def bind(self) -> Binding:
+    def bind(self, closed: str = CLOSED) -> Binding:
         if self._is_closed:
             raise ValueError(_CLOSED)
-        return self._parent.bind()
+        return self._parent.bind(closed)
 
     def register(self, method: str | bytes, is_registered: bool | None) -> str:
         return self._parent.register(method, is_registered)
