@@ -1215,7 +1215,8 @@ def run_script(script: str, target: str, *, without_uvloop: bool = False) -> str
         lines.append("sys.modules['uvloop'] = None")
     lines.append(textwrap.dedent(script))
     done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines), target],
+        # Unclosed sockets cause warnings in the development mode.
+        [sys.executable, "-X", "dev", "-c", "\n".join(lines), target],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -1326,6 +1327,80 @@ def test_the_interpreter_exits_cleanly(both: BothSync, how: str, without_uvloop:
         return run_script(script, stage.server.target, without_uvloop=without_uvloop)
 
     assert both.ours(scenario) == "end\n"
+
+
+_FIRST_RPCS = {
+    "in a thread after the main thread has ended": """
+        def call():
+            threading.main_thread().join()
+            print(greet(b"", timeout=5))
+        threading.Thread(target=call).start()
+    """,
+    "in an exit handler": """
+        import atexit
+        atexit.register(lambda: print(greet(b"", timeout=5)))
+    """,
+}
+
+
+@pytest.mark.parametrize("without_uvloop", [False, True], ids=["uvloop", "asyncio"])
+@pytest.mark.parametrize("where", _FIRST_RPCS)
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_first_rpc_of_a_process_may_be_late(
+    both: BothSync, where: str, host: str, without_uvloop: bool
+) -> None:
+    def scenario(stage: SyncStage) -> object:
+        script = textwrap.dedent(_OPEN) + textwrap.dedent(_FIRST_RPCS[where])
+        if stage.stack is grpc:
+            script = script.replace("proxyless.insecure", "grpc.insecure").replace(
+                "import proxyless", "import grpc"
+            )
+        target = stage.server.target.replace("127.0.0.1", host)
+        return run_script(script, target, without_uvloop=without_uvloop)
+
+    assert "hello" in both(scenario)
+
+
+_FINALIZED = """
+    class Resource:
+        def __init__(self):
+            self.channel = proxyless.insecure_channel(sys.argv[1])
+        def greet(self, **options):
+            return self.channel.unary_unary(path)(b"", **options)
+        def __del__(self):
+            try:
+                print(self.greet(timeout=5))
+            except RuntimeError as error:
+                print(error)
+            self.channel.close()
+    resource = Resource()
+"""
+_USES = {
+    "used before": "resource.greet(timeout=5)",
+    "not used before": "",
+    "while a daemon waits": """
+        threading.Thread(target=greet, args=(b"",), kwargs=hang, daemon=True).start()
+    """,
+}
+
+
+@pytest.mark.parametrize("without_uvloop", [False, True], ids=["uvloop", "asyncio"])
+@pytest.mark.parametrize("use", _USES)
+def test_blocking_call_raises_while_the_interpreter_is_finalized(
+    both: BothSync, use: str, without_uvloop: bool
+) -> None:
+    """That is when `__del__` of objects in global variables is called. grpcio's RPC succeeds."""
+
+    def scenario(stage: SyncStage) -> object:
+        script = "".join(map(textwrap.dedent, (_OPEN, _FINALIZED, _USES[use])))
+        if stage.stack is grpc:
+            script = script.replace("proxyless.insecure", "grpc.insecure")
+            script = script.replace("import proxyless", "import grpc")
+        return run_script(script, stage.server.target, without_uvloop=without_uvloop)
+
+    assert "while the interpreter is finalized" in both.ours(scenario)
+    if use == "used before":
+        assert "hello" in both.run_scenario(scenario, grpc, {})
 
 
 def test_importing_proxyless_imports_no_grpcio() -> None:

@@ -23,11 +23,12 @@ import _thread
 import asyncio
 import atexit
 import logging
-import socket
+import os
 from collections import deque
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
+from sys import is_finalizing
 from threading import Event, Lock, RLock, Thread, get_ident
 from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -48,6 +49,11 @@ _CLOSE_TIMEOUT_S: Final = 2.0
 _EXIT_TIMEOUT_S: Final = 0.5
 # How long finalization waits for the threads that it has woken.
 _FINAL_WAKE_S: Final = 0.01
+# Then daemon threads do not run any more, and `__del__` of objects in global variables is called.
+_FINALIZING: Final = (
+    "blocking call while the interpreter is finalized, which would never return:"
+    " make it in an exit handler (atexit)"
+)
 # How long an idle callback thread waits for the next callback before it ends.
 _LINGER_S: Final = 1.0
 
@@ -138,7 +144,9 @@ class Background:
         return result.result()
 
     def check_may_block(self) -> None:
-        """Raise RuntimeError in the loop's own thread, where waiting for the loop is a deadlock."""
+        """Raise RuntimeError where waiting for the loop would never end."""
+        if is_finalizing():
+            raise RuntimeError(_FINALIZING)
         if get_ident() == self._thread_id:
             raise RuntimeError(
                 "blocking call in the thread of the background loop, which would never return:"
@@ -162,7 +170,7 @@ class Background:
                 closed.set()
 
         self.post(lambda: self._start(close()))
-        if get_ident() != self._thread_id:
+        if get_ident() != self._thread_id and not is_finalizing():
             closed.wait(_CLOSE_TIMEOUT_S)
 
     async def _close_all(self, cores: Iterable[Channel]) -> None:
@@ -220,22 +228,26 @@ class _FinalWake:
     """
 
     def __init__(self) -> None:
-        self._sockets: list[tuple[socket.socket, socket.socket]] = []
+        # Both ends of each pipe. Descriptors, because sockets that are not closed cause a
+        # ResourceWarning at exit.
+        self._pipes: list[tuple[int, int]] = []
         # Held for ever: waiting for it with a timeout needs nothing that may be torn down.
         self._held = Lock()
         self._held.acquire()
 
-    def new_reader(self) -> socket.socket:
-        """A socket that becomes readable at finalization."""
-        reader, writer = socket.socketpair()
-        self._sockets.append((reader, writer))
+    def new_reader(self) -> int:
+        """A descriptor that becomes readable at finalization."""
+        reader, writer = os.pipe()
+        self._pipes.append((reader, writer))
         return reader
 
-    def __del__(self, wait_s: float = _FINAL_WAKE_S) -> None:
+    def __del__(
+        self, wait_s: float = _FINAL_WAKE_S, write: Callable[[int, bytes], int] = os.write
+    ) -> None:
         # Called when this module is torn down, after which no other thread gets the GIL.
-        for _, writer in self._sockets:
-            writer.send(b"\0")
-        if self._sockets:
+        for _, writer in self._pipes:
+            write(writer, b"\0")
+        if self._pipes:
             self._held.acquire(timeout=wait_s)
 
 
@@ -259,7 +271,9 @@ def _new_loop() -> asyncio.AbstractEventLoop:
         return asyncio.new_event_loop()
     try:
         import uvloop  # noqa: PLC0415 - an optional extra
-    except ImportError:
+    except (ImportError, RuntimeError):
+        # It imports `concurrent.futures.thread`, which raises RuntimeError once the main thread has
+        # ended: in exit handlers, and in threads that continue.
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
 
@@ -276,6 +290,8 @@ _final_wake: _FinalWake | None = None
 def shared_background() -> Background:
     """The background loop of this process, started if there is none."""
     global _current  # noqa: PLW0603 - there is one per process
+    if is_finalizing():
+        raise RuntimeError(_FINALIZING)
     with _starting:
         if _current is None or not _current.is_usable:
             _current = Background()

@@ -2,6 +2,7 @@
 
 import _thread
 import asyncio
+import os
 from collections.abc import Iterator
 from queue import SimpleQueue
 from threading import Barrier, Event, Thread, current_thread
@@ -193,11 +194,11 @@ def test_finalization_wakes_a_loop_that_still_runs(
     assert not woken.is_set()
     wake.__del__()  # As at finalization.
     assert woken.wait(PATIENCE_S)
-    [(reader, writer)] = wake._sockets
+    [(reader, writer)] = wake._pipes
     background.call(lambda: background._loop.remove_reader(reader))
-    wake._sockets.clear()
-    reader.close()
-    writer.close()
+    wake._pipes.clear()
+    os.close(reader)
+    os.close(writer)
 
 
 def test_a_background_that_is_started_at_exit_is_woken_at_finalization(
@@ -208,11 +209,11 @@ def test_a_background_that_is_started_at_exit_is_woken_at_finalization(
     monkeypatch.setattr(module, "_final_wake", wake)
     background = shared_background()
     background.call(lambda: None)
-    [(reader, writer)] = wake._sockets
+    [(reader, writer)] = wake._pipes
     background.call(lambda: background._loop.remove_reader(reader))
-    wake._sockets.clear()
-    reader.close()
-    writer.close()
+    wake._pipes.clear()
+    os.close(reader)
+    os.close(writer)
     background.stop()
 
 
