@@ -25,6 +25,7 @@ from tests.interop.drop_in import (
     on_proxyless,
     outcome_of,
     read_messages,
+    run_scenario,
     start,
 )
 from tests.worlds.transports import until
@@ -63,6 +64,29 @@ async def test_waiting_for_the_connection_of_a_cancelled_call_raises(
         return await outcome_of(call.wait_for_connection())
 
     assert await on_proxyless(protos, scenario) == ("CancelledError",)
+
+
+@pytest.mark.parametrize("kind", ["unary_unary", "stream_stream"])
+async def test_message_of_a_cancelled_task_is_kept_where_grpcios_call_loses_it(
+    protos: Protos, kind: str
+) -> None:
+    """A scope of anyio finds its own cancellation by the message."""
+
+    async def scenario(stage: Stage) -> object:
+        async def wait() -> object:
+            if kind == "unary_unary":
+                return await start(stage, kind, metadata=HANG)
+            return await stage.guide.Chat().read()
+
+        task = asyncio.create_task(wait())
+        await stage.until_event(f"{METHODS[kind]} started")
+        task.cancel("why")
+        with pytest.raises(asyncio.CancelledError) as raised:
+            await task
+        return raised.value.args
+
+    assert await run_scenario(scenario, grpc.aio, protos) == ()
+    assert await on_proxyless(protos, scenario) == ("why",)
 
 
 @pytest.mark.parametrize("kind", KINDS)
