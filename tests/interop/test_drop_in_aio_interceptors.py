@@ -543,8 +543,12 @@ async def test_close_waits_for_an_interceptor_that_has_made_no_rpc(
     assert name == ("returned" if answers else "UsageError")
 
 
-async def test_interceptor_is_used_when_it_is_appended_to_the_list_of_a_channel(both: Both) -> None:
-    """Google's generated clients do so with the attribute that they find on grpcio's channel."""
+@pytest.mark.parametrize("how", ["added", "assigned"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_interceptor_is_used_when_it_is_put_into_the_list_of_a_channel(
+    both: Both, kind: str, how: str
+) -> None:
+    """Google's clients do so with the attributes that they find on grpcio's channel."""
 
     async def scenario(stage: Stage) -> object:
         seen: list[object] = []
@@ -553,9 +557,12 @@ async def test_interceptor_is_used_when_it_is_appended_to_the_list_of_a_channel(
             seen.append(details.method)
             return await proceed(details, request)
 
-        channel = stage.open()
-        channel._unary_unary_interceptors.extend(interceptors(act, ["unary_unary"]))  # noqa: SLF001
-        return await finish("unary_unary", start(stage, "unary_unary", channel)), seen
+        channel, name = stage.open(), f"_{kind}_interceptors"
+        if how == "added":
+            getattr(channel, name)[:0] = interceptors(act, [kind])
+        else:
+            setattr(channel, name, interceptors(act, [kind]))
+        return await finish(kind, start(stage, kind, channel)), seen
 
     assert len((await both(scenario))[1]) == 1
 

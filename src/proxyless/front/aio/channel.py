@@ -14,7 +14,6 @@ from weakref import WeakSet
 import grpc
 import grpc.aio
 
-from proxyless.base.frozen import frozen
 from proxyless.channel.statuses import CANCELLED
 from proxyless.front.aio.multi_callables import (
     NO_LOOP,
@@ -42,17 +41,10 @@ InterceptedCall = TypeVar("InterceptedCall")
 T = TypeVar("T")
 
 
-@frozen
 class Interceptors:
-    """An application's interceptors, by kind of call."""
+    """An application's interceptors, by kind of call. Some applications change these lists."""
 
-    unary_unary: Sequence[Any] = ()
-    unary_stream: Sequence[Any] = ()
-    stream_unary: Sequence[Any] = ()
-    stream_stream: Sequence[Any] = ()
-
-    @classmethod
-    def sort(cls, interceptors: Iterable[object]) -> Interceptors:
+    def __init__(self, interceptors: Iterable[object]) -> None:
         """Raises ValueError for an object of no kind. One may be of several kinds."""
         kinds = (
             grpc.aio.UnaryUnaryClientInterceptor,
@@ -67,7 +59,24 @@ class Interceptors:
                     f"interceptor {interceptor!r} is of no known kind, wanted one of "
                     + ", ".join(kind.__name__ for kind in kinds)
                 )
-        return cls(*([each for each in found if isinstance(each, kind)] for kind in kinds))
+        self.unary_unary, self.unary_stream, self.stream_unary, self.stream_stream = (
+            [each for each in found if isinstance(each, kind)] for kind in kinds
+        )
+
+
+def _interceptors_of(kind: str) -> property:
+    """The list of one kind, as an attribute of grpcio's channel.
+
+    Google's clients add to these lists, and replace them.
+    """
+
+    def get(channel: AioChannel) -> list[Any]:
+        return getattr(channel.interceptors, kind)  # type: ignore[no-any-return]
+
+    def replace(channel: AioChannel, found: list[Any]) -> None:
+        setattr(channel.interceptors, kind, found)
+
+    return property(get, replace)
 
 
 class AioChannel(
@@ -91,6 +100,11 @@ class AioChannel(
         StreamStreamMultiCallable,
     )
 
+    _unary_unary_interceptors = _interceptors_of("unary_unary")
+    _unary_stream_interceptors = _interceptors_of("unary_stream")
+    _stream_unary_interceptors = _interceptors_of("stream_unary")
+    _stream_stream_interceptors = _interceptors_of("stream_stream")
+
     def __init__(
         self,
         open_core: Callable[[], Channel],
@@ -112,12 +126,7 @@ class AioChannel(
         self.encoding = encoding
         # Paths of methods that generated code has registered.
         self.registered: set[str] = set()
-        self.interceptors = Interceptors.sort(interceptors or ())
-
-    @property
-    def _unary_unary_interceptors(self) -> Sequence[Any]:
-        """As in grpcio's channel: Google's generated clients append to this list."""
-        return self.interceptors.unary_unary
+        self.interceptors = Interceptors(interceptors or ())
 
     def session(self) -> AioSession:
         """Create a session: its RPCs stay on one backend, if the mesh has sessions (A55).

@@ -36,7 +36,7 @@ class InterceptedStreams:
     """Opens streams through these interceptors. Raises ValueError for one of no known kind."""
 
     def __init__(self, interceptors: Sequence[grpc.aio.ClientInterceptor]) -> None:
-        Interceptors.sort(interceptors)
+        Interceptors(interceptors)
         self._interceptors: Final = tuple(interceptors)
 
     def __call__(self, channel: Channel, path: str, observer: CallObserver) -> InterceptedStream:
