@@ -47,6 +47,20 @@ async def call_of(make: Callable[[], Awaitable[object]]) -> object:
 # Classes and attributes
 
 
+async def test_private_channel_has_state_and_whether_it_is_closed(both: Both) -> None:
+    """Some applications read them."""
+
+    async def scenario(stage: Stage) -> object:
+        channel = stage.open()
+        private = channel._channel  # noqa: SLF001
+        await channel.channel_ready()
+        before = private.check_connectivity_state(True), private.closed()
+        await channel.close()
+        return before, private.closed()
+
+    assert await both(scenario) == ((READY.value[0], False), True)
+
+
 async def test_a_channel_has_grpcios_classes(both: Both) -> None:
     async def scenario(stage: Stage) -> object:
         channel = stage.channel

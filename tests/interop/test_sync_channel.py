@@ -42,6 +42,7 @@ from tests.interop.drop_in_sync import (
 )
 from tests.worlds.transports import PATIENCE_S
 
+READY, _ = grpc.ChannelConnectivity.READY.value
 STEERED = (("x-one", "1"), ("x-bin", b"\x00\xff"), ("t-two", "2"), ("t-two", "3"))
 
 
@@ -958,6 +959,22 @@ def test_subscriber_is_called_with_every_state(both: BothSync) -> None:
         return first, last
 
     both(scenario)
+
+
+def test_private_channel_has_state_and_target(both: BothSync) -> None:
+    """Many applications call them: no public method of a blocking channel returns its state."""
+
+    def scenario(stage: SyncStage) -> object:
+        channel = stage.open()
+        private = channel._channel  # noqa: SLF001
+        states = [private.check_connectivity_state(False)]
+        until_sync(lambda: private.check_connectivity_state(True) == READY, "a connection")
+        address = stage.server.target.encode()
+        target = private.target().replace(address, b"address")
+        channel.close()
+        return states, target, error_of(lambda: private.check_connectivity_state(False))
+
+    assert both(scenario)[:2] == ([0], b"dns:///address")
 
 
 def test_a_closed_channel_may_be_subscribed_to(both: BothSync) -> None:

@@ -123,6 +123,12 @@ class Channel:
         return self.stack.clock
 
     @property
+    def canonical_target(self) -> str:
+        """The target in full, with its scheme."""
+        _, parsed_target = self._source
+        return str(parsed_target)
+
+    @property
     def picker(self) -> Picker:
         return self.picks.picker
 

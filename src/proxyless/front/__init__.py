@@ -1,15 +1,16 @@
 """The public API on our channels: grpcio's classes, errors and call objects.
 
-aio             the asyncio API
-sync            the blocking API
-channel_api     methods that channels of both APIs share, and references of errors to RPCs
-call_route      where an RPC went, by its call or error
-session         cookies and methods that sessions of both APIs share
-cookies         cookie jar of a session
-credentials     channel and call credentials, ours and grpcio's
-plugin_threads  threads for grpcio's call-credentials plugins, which may block
-options         channel options
-conversions     status codes, metadata, compression and connectivity, to and from grpcio's types
+aio              the asyncio API
+sync             the blocking API
+channel_api      methods that channels of both APIs share, and references of errors to RPCs
+call_route       where an RPC went, by its call or error
+private_channel  attribute of grpcio's channels from which applications read the state
+session          cookies and methods that sessions of both APIs share
+cookies          cookie jar of a session
+credentials      channel and call credentials, ours and grpcio's
+plugin_threads   threads for grpcio's call-credentials plugins, which may block
+options          channel options
+conversions      status codes, metadata, compression and connectivity, to and from grpcio's types
 
 Only this package and the control plane's service import grpcio.
 """

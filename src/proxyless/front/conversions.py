@@ -24,6 +24,9 @@ Deserializer = Callable[[bytes], Any] | None
 
 # The wording of grpcio.
 COLLECTED: Final = Status(StatusCode.CANCELLED, "Cancelled upon garbage collection!")
+# For blocking calls that return a response, and for those that return a call.
+CLOSED: Final = "Cannot invoke RPC on closed channel!"
+CLOSED_TO_CALLS: Final = "Cannot invoke RPC: Channel closed!"
 # "Response cardinality violation": UNIMPLEMENTED - statuscodes.md
 NO_MESSAGE: Final = Status(
     StatusCode.UNIMPLEMENTED, "server ended the call with OK but sent no message"

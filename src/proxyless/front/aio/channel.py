@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from proxyless.base import State
     from proxyless.channel import Channel
     from proxyless.front.aio.session import AioSession
+    from proxyless.front.private_channel import PrivateAioChannel
 
 _OTHER_LOOP: Final = "this channel belongs to another event loop: create one channel per loop"
 
@@ -118,7 +119,7 @@ class AioChannel(
         self._core: Channel | None = None
         # The loop that ran at its creation, for an RPC that is started while no loop runs.
         self._created_on = _get_running_loop()
-        self._is_closed = False
+        self.is_closed = False
         # The core of the process that this one was forked from.
         self._inherited: Channel | None = None
         # Intercepted calls, which may not have started an RPC yet.
@@ -151,7 +152,7 @@ class AioChannel(
             return self._get_state_elsewhere(core, try_to_connect)
         # As in grpcio, a channel whose calls drain has the state of its connections.
         try:
-            core = self._core if self._is_closed else self.core()
+            core = self._core if self.is_closed else self.core()
         except OutsideLoopError:
             return self.run_on_loop(lambda: self.get_state(try_to_connect))
         if core is None or self.loop.is_closed():
@@ -165,9 +166,15 @@ class AioChannel(
         """The state, in another thread or on another loop than the channel's."""
         if self.loop.is_closed():
             return grpc.ChannelConnectivity.SHUTDOWN
-        if try_to_connect and not self._is_closed:
+        if try_to_connect and not self.is_closed:
             self.loop.call_soon_threadsafe(core.request_connection)
         return to_grpc_state(core.state)
+
+    @property
+    def _channel(self) -> PrivateAioChannel:
+        from proxyless.front.private_channel import PrivateAioChannel  # noqa: PLC0415 - seldom used
+
+        return PrivateAioChannel(self)
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
         core = self.core()
@@ -209,12 +216,12 @@ class AioChannel(
         """Reject new RPCs; cancel running ones after `grace` seconds."""
         if grace is not None and grace < 0:
             raise ValueError(f"grace is {grace} s, wanted 0 or more")
-        if self._is_closed:
+        if self.is_closed:
             return
         if self._core is not None and self.loop is not asyncio.get_running_loop():
             await self._close_elsewhere(grace)
             return
-        self._is_closed = True
+        self.is_closed = True
         core = self._core
         try:
             if grace:
@@ -237,7 +244,7 @@ class AioChannel(
             closing = asyncio.run_coroutine_threadsafe(self.close(grace), self.loop)
             await asyncio.wrap_future(closing)
             return
-        self._is_closed = True
+        self.is_closed = True
         # If the loop is closed, connections and calls have ended with it.
         if not self.loop.is_closed():
             _run_on(self.loop, lambda: self._end_calls(self._core))
@@ -245,7 +252,7 @@ class AioChannel(
     def __del__(self) -> None:
         """Close the core after its last call has ended, as grpcio does."""
         core = self._core
-        if core is None or self._is_closed:
+        if core is None or self.is_closed:
             return
         # May run in any thread, and after the loop is closed.
         if self.loop.is_closed():
@@ -301,7 +308,7 @@ class AioChannel(
             raise OutsideLoopError(NO_LOOP) from None
         if self._core is None or self.loop is not loop:
             return self._bind(loop)
-        if self._is_closed:
+        if self.is_closed:
             raise grpc.aio.UsageError("Channel is closed.")
         return self._core
 
@@ -310,7 +317,7 @@ class AioChannel(
 
         `loop.run_until_complete(stub.Get(request))` starts the RPC before it runs the loop.
         """
-        if self._is_closed:
+        if self.is_closed:
             raise grpc.aio.UsageError("Channel is closed.") from None
         loop = self._find_loop()
         if loop.is_closed():
@@ -338,7 +345,7 @@ class AioChannel(
         return function(self._core or self.core())
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> Channel:
-        if self._is_closed:
+        if self.is_closed:
             raise grpc.aio.UsageError("Channel is closed.")
         if self._core is not None:
             raise RuntimeError(_OTHER_LOOP)

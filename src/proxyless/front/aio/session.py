@@ -65,7 +65,7 @@ class AioSession(SessionApi, AioChannel):
 
     async def close(self, grace: float | None = None) -> None:
         """Reject new RPCs. Running ones continue, until the channel is closed."""
-        self._is_closed = True
+        self.is_closed = True
 
     # Called by multi-callables
 
@@ -76,7 +76,7 @@ class AioSession(SessionApi, AioChannel):
         return self._parent.run_on_loop(function)
 
     def core(self) -> Channel:
-        if self._is_closed:
+        if self.is_closed:
             raise grpc.aio.UsageError("Session is closed.")
         core = self._parent.core()
         self.loop = self._parent.loop

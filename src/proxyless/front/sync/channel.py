@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 import grpc
 
 from proxyless.front.channel_api import ChannelApi, Explain, MultiCallables
+from proxyless.front.conversions import CLOSED
 from proxyless.front.sync.background import CallbackThread, shared_background
 from proxyless.front.sync.multi_callables import (
-    CLOSED,
     StreamStreamMultiCallable,
     StreamUnaryMultiCallable,
     UnaryStreamMultiCallable,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from proxyless.channel import Channel, Method
+    from proxyless.front.private_channel import PrivateSyncChannel
     from proxyless.front.sync.session import SyncSession
 
 T = TypeVar("T")
@@ -110,6 +111,12 @@ class SyncChannel(
 
     def unsubscribe(self, callback: StateCallback) -> None:
         self._subscriptions.remove(callback)
+
+    @property
+    def _channel(self) -> PrivateSyncChannel:
+        from proxyless.front.private_channel import PrivateSyncChannel  # noqa: PLC0415 - seldom used
+
+        return PrivateSyncChannel(self)
 
     # Ends
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from proxyless.base import EMPTY_METADATA, InvalidMetadataError, Status, StatusCode
 from proxyless.front.channel_api import attach_rpc
 from proxyless.front.conversions import (
+    CLOSED,
+    CLOSED_TO_CALLS,
     Deserializer,
     MetadataLike,
     Serializer,
@@ -31,11 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from proxyless.front.sync.channel import SyncChannel
-
-
-# The wording of grpcio: for calls that return a response, and for those that return a call.
-CLOSED: Final = "Cannot invoke RPC on closed channel!"
-_CLOSED_TO_CALLS: Final = "Cannot invoke RPC: Channel closed!"
 
 
 class _MultiCallable:
@@ -164,7 +161,7 @@ class UnaryUnaryMultiCallable(_UnaryRequest, grpc.UnaryUnaryMultiCallable):
         compression: grpc.Compression | None = None,
     ) -> FutureCall:
         outcome = self._start(
-            _CLOSED_TO_CALLS, request, timeout, metadata, credentials, wait_for_ready, compression
+            CLOSED_TO_CALLS, request, timeout, metadata, credentials, wait_for_ready, compression
         )
         return FutureCall(outcome)
 
@@ -182,7 +179,7 @@ class UnaryStreamMultiCallable(_UnaryRequest, grpc.UnaryStreamMultiCallable):
         compression: grpc.Compression | None = None,
     ) -> StreamCall:
         outcome = StreamOutcome(
-            self._channel.bind(_CLOSED_TO_CALLS), self._deserializer, self._channel
+            self._channel.bind(CLOSED_TO_CALLS), self._deserializer, self._channel
         )
         self._prepare(outcome, timeout, metadata, credentials, wait_for_ready, compression)
         self._start_with(outcome, request)
@@ -230,7 +227,7 @@ class StreamUnaryMultiCallable(_StreamRequest, grpc.StreamUnaryMultiCallable):
         compression: grpc.Compression | None = None,
     ) -> FutureCall:
         outcome = self._start(
-            _CLOSED_TO_CALLS,
+            CLOSED_TO_CALLS,
             request_iterator,
             timeout,
             metadata,
@@ -254,7 +251,7 @@ class StreamStreamMultiCallable(_StreamRequest, grpc.StreamStreamMultiCallable):
         compression: grpc.Compression | None = None,
     ) -> StreamCall:
         outcome = StreamOutcome(
-            self._channel.bind(_CLOSED_TO_CALLS), self._deserializer, self._channel
+            self._channel.bind(CLOSED_TO_CALLS), self._deserializer, self._channel
         )
         self._prepare(outcome, timeout, metadata, credentials, wait_for_ready, compression)
         self._start_with(outcome, request_iterator)

@@ -9,9 +9,9 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from proxyless.front.conversions import CLOSED
 from proxyless.front.session import SessionApi, SessionCookies, extend_multi_callables
 from proxyless.front.sync.channel import SyncChannel
-from proxyless.front.sync.multi_callables import CLOSED
 
 if TYPE_CHECKING:
     from proxyless.channel import Channel, Method
