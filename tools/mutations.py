@@ -336,8 +336,8 @@ XDS = (
     Mutation(
         "unreachable-control-plane-is-an-error-of-the-resource",
         "xds/client/connection.py",
-        "        self.status = NoAnswer(\n",
-        "        self.status = Status(\n",
+        "return NoAnswer(StatusCode.UNAVAILABLE",
+        "return Status(StatusCode.UNAVAILABLE",
         "HOLD-01",
         seeds=OUTAGE_SEEDS,
     ),
@@ -360,7 +360,7 @@ XDS = (
     Mutation(
         "clusters-of-held-routes-stop-changing",
         "xds/config/dependencies.py",
-        "clusters[name] = found if isinstance(found, tuple) else config.clusters[name]",
+        "clusters[name] = found if found and is_found else self._keep(name, config)",
         "clusters[name] = config.clusters[name]",
         "HOLD-02",
         tests=("tests/spec/test_d50_held_config.py",),

@@ -40,6 +40,7 @@ from proxyless.lb import (
     Update,
 )
 from proxyless.runtime import WorkQueue
+from proxyless.runtime.work_queue import COLLECTION_DELAY_S
 from proxyless.testing import ANY_RPC, FakeConnection, FakeHelper, FakeSubchannel
 
 IDLE = State.IDLE
@@ -354,3 +355,8 @@ class SlicedWorld(PolicyWorld):
         helper = super().create_helper(registry, seed)
         helper.context = replace(helper.context, work=WorkQueue(helper.clock))
         return helper
+
+    def expect_closed(self) -> None:
+        # The work queue, which is the loop's, may have a timer.
+        self.clock.advance(COLLECTION_DELAY_S)
+        super().expect_closed()
