@@ -291,6 +291,21 @@ def test_argument_of_an_error_has_its_status(both: BothSync) -> None:
     assert both(scenario) == (grpc.StatusCode.FAILED_PRECONDITION, "not today: 100 %, né")
 
 
+def test_arguments_of_an_error_can_be_assigned(both: BothSync) -> None:
+    """Some applications add a text to them, and raise the error again."""
+
+    def scenario(stage: SyncStage) -> object:
+        with pytest.raises(grpc.RpcError) as raised:
+            stage.greeter.SayHello(stage.hello(), metadata=ABORT)
+        error = raised.value
+        error.args = ("order 7", *error.args)
+        [context, state] = error.args
+        return context, state.details, error.code()
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    assert both(scenario) == ("order 7", "not today: 100 %, né", code)
+
+
 @pytest.mark.parametrize("copy", [lambda error: pickle.loads(pickle.dumps(error)), deepcopy])
 def test_an_error_can_be_pickled_and_copied_where_grpcios_cannot(
     both: BothSync, copy: Untyped

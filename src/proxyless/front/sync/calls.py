@@ -18,7 +18,7 @@ from proxyless.front.conversions import to_debug_string, to_grpc_code
 from proxyless.front.sync.outcomes import NO_MORE, Outcome, StreamOutcome, UnaryOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
     from proxyless.channel import Call
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # Applications catch the errors of grpcio's channels by these names, which are in its tracebacks.
 _INACTIVE_RPC_ERROR: Final[Any] = getattr(grpcio, "_InactiveRpcError", grpc.RpcError)
 _RENDEZVOUS: Final[Any] = getattr(grpcio, "_MultiThreadedRendezvous", grpc.RpcError)
+# The descriptor of the arguments that every exception holds.
+_ARGS: Final[Any] = BaseException.args
 
 
 class Metadatum(NamedTuple):
@@ -194,9 +196,13 @@ class InactiveRpcError(FinishedCall, _INACTIVE_RPC_ERROR):
     _name_in_texts = "_InactiveRpcError"
 
     @property
-    def args(self) -> tuple[CallState]:
-        """As in grpcio: applications read `error.args[0].details`."""
-        return (self._state,)
+    def args(self) -> tuple[Any, ...]:
+        """As in grpcio: applications read `error.args[0].details`, and some assign arguments."""
+        return _ARGS.__get__(self) or (self._state,)
+
+    @args.setter
+    def args(self, args: Iterable[Any]) -> None:
+        _ARGS.__set__(self, args)
 
 
 class _RunningCall(_CallApi, _RENDEZVOUS):
