@@ -9,6 +9,8 @@ import gc
 from threading import RLock
 from typing import Final
 
+from proxyless.runtime.forks import call_after_fork_in_child
+
 # Collections of the second generation before a full one; Python's default is 10. A number, so that
 # full collections never stop, even if an event loop is abandoned while it has work. 200 are enough
 # for about 15,000 endpoints.
@@ -40,7 +42,7 @@ class FullCollections:
     """
 
     def __init__(self) -> None:
-        self._lock: Final = RLock()
+        self._lock = RLock()
         self._queues = 0
         # The application's thresholds; None while nothing is deferred.
         self._before: tuple[int, int, int] | None = None
@@ -57,13 +59,22 @@ class FullCollections:
 
     def resume(self) -> None:
         with self._lock:
-            self._queues -= 1
+            # A queue of the parent of this process is not counted.
+            self._queues = max(self._queues - 1, 0)
             before = self._before
             if self._queues or before is None:
                 return
             self._before = None
             if gc.get_threshold() == (*before[:2], DEFERRED_THRESHOLD):
                 _collect_if_due(before)
+
+    def forget_queues(self) -> None:
+        """Called in the child of a fork: queues of the parent's loops may never resume."""
+        self._lock = RLock()
+        self._queues = 0
+        before, self._before = self._before, None
+        if before is not None and gc.get_threshold() == (*before[:2], DEFERRED_THRESHOLD):
+            gc.set_threshold(*before)
 
 
 def _collect_if_due(thresholds: tuple[int, int, int]) -> None:
@@ -79,3 +90,4 @@ def _collect_if_due(thresholds: tuple[int, int, int]) -> None:
 
 
 FULL_COLLECTIONS: Final = FullCollections()
+call_after_fork_in_child(FULL_COLLECTIONS.forget_queues)

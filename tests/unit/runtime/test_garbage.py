@@ -1,13 +1,14 @@
 """Unit tests of proxyless.runtime.garbage."""
 
 import gc
+import os
 import weakref
 from collections.abc import Iterator
 
 import pytest
 
 import proxyless
-from proxyless.runtime.garbage import DEFERRED_THRESHOLD, FullCollections
+from proxyless.runtime.garbage import DEFERRED_THRESHOLD, FULL_COLLECTIONS, FullCollections
 
 THRESHOLDS = (701, 11, 12)
 
@@ -92,4 +93,29 @@ def test_full_collection_that_was_deferred_runs_at_the_end(is_due: bool) -> None
     del kept[:50]
     collections.resume()
     assert gc.get_stats()[2]["collections"] == before + is_due
+    assert gc.get_threshold() == THRESHOLDS
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_full_collections_are_not_deferred_in_the_child_of_a_fork() -> None:
+    """The loops of its parent do not run there, so their queues never resume."""
+    FULL_COLLECTIONS.defer()
+    try:
+        child = os.fork()
+        if not child:
+            os._exit(gc.get_threshold() != THRESHOLDS)
+    finally:
+        FULL_COLLECTIONS.resume()
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_full_collections_are_deferred_in_a_child_in_which_a_queue_of_its_parent_resumes() -> None:
+    collections = FullCollections()
+    collections.defer()
+    collections.forget_queues()
+    collections.resume()
+    assert gc.get_threshold() == THRESHOLDS
+    collections.defer()
+    assert gc.get_threshold() == (*THRESHOLDS[:2], DEFERRED_THRESHOLD)
+    collections.resume()
     assert gc.get_threshold() == THRESHOLDS
