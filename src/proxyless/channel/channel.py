@@ -220,6 +220,8 @@ class Channel:
         """After `close`: return when the connections that only this channel held are gone."""
         await self.stack.pool.wait_released(self)
         await self.stack.pool.wait_gone(self._closing)
+        # The loop may end before the queue's timer fires.
+        self.stack.work.resume_collections()
 
     # Called by calls
 

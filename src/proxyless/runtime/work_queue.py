@@ -71,6 +71,9 @@ class Work(Protocol):
     def is_waiting(self, job: Job) -> bool:
         """Whether steps of the job wait for the next turns."""
 
+    def resume_collections(self) -> None:
+        """Resume full garbage collections now, unless jobs wait. For a loop that may end now."""
+
 
 class WorkQueue:
     """Jobs that wait for the next turn, and the units that are left in this one."""
@@ -154,6 +157,12 @@ class WorkQueue:
     def is_waiting(self, job: Job) -> bool:
         return job in self._jobs or job in self._background
 
+    def resume_collections(self) -> None:
+        self._collection_timer.cancel()
+        if self._defers and not self._jobs and not self._background:
+            self._defers = False
+            self._full_collections.resume()
+
     def _run_now(self, job: Job, units_per_step: int, jobs: dict[Job, int]) -> None:
         """Use the units that are left, and queue the job if it has more steps."""
         while self.take(units_per_step):
@@ -181,12 +190,8 @@ class WorkQueue:
         is_over = self._defers and not self._jobs and not self._background
         if is_over and not self._collection_timer.pending:
             self._collection_timer = self._clock.call_later(
-                COLLECTION_DELAY_S, self._resume_collections
+                COLLECTION_DELAY_S, self.resume_collections
             )
-
-    def _resume_collections(self) -> None:
-        self._defers = False
-        self._full_collections.resume()
 
     def _run_next(self, jobs: dict[Job, int]) -> None:
         job = next(iter(jobs))
@@ -256,6 +261,9 @@ class UnlimitedWork:
 
     def is_waiting(self, job: Job) -> bool:
         return False
+
+    def resume_collections(self) -> None:
+        return
 
 
 UNLIMITED_WORK: Final = UnlimitedWork()

@@ -223,6 +223,18 @@ def test_full_collections_are_resumed_after_a_cancelled_job(
     assert gc.get_threshold() == thresholds
 
 
+def test_full_collections_are_resumed_without_delay_if_no_job_waits(
+    thresholds: tuple[int, int, int], world: WorkQueueWorld
+) -> None:
+    world.queue.run(world.job("a", 10), UNITS)
+    world.queue.resume_collections()
+    assert gc.get_threshold() != thresholds
+    world.clock.advance(0)
+    assert gc.get_threshold() != thresholds
+    world.queue.resume_collections()
+    assert (gc.get_threshold(), world.clock.timers_pending) == (thresholds, 0)
+
+
 def test_full_collections_are_resumed_when_a_queue_is_abandoned(
     thresholds: tuple[int, int, int],
 ) -> None:
