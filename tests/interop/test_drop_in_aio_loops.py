@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
@@ -248,6 +249,27 @@ async def test_thread_has_the_state_of_a_channel_whose_loop_runs(
         state = await asyncio.to_thread(channel.get_state, True)
     assert state is grpc.ChannelConnectivity.READY
     assert await asyncio.to_thread(channel.get_state) is grpc.ChannelConnectivity.SHUTDOWN
+
+
+async def test_channel_is_closed_while_its_loop_ends_in_another_thread(target: str) -> None:
+    opened: list[Untyped] = []
+    is_ready = threading.Event()
+
+    async def own() -> None:
+        channel = proxyless.aio.insecure_channel(target)
+        opened.append((channel, channel.stream_stream("/s/join")()))
+        await channel.channel_ready()
+        is_ready.set()
+        while not channel.is_closed:
+            await asyncio.sleep(0)
+
+    owner = threading.Thread(target=lambda: asyncio.run(own()))
+    owner.start()
+    await asyncio.to_thread(is_ready.wait)
+    [(channel, _)] = opened
+    await channel.close(grace=PATIENCE_S)
+    await asyncio.to_thread(owner.join)
+    assert channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
 
 
 async def test_thread_closes_a_channel_whose_loop_runs(target: str) -> None:

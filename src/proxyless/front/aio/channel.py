@@ -242,7 +242,13 @@ class AioChannel(
         """Close the channel from another loop than its own."""
         if self.loop.is_running():
             closing = asyncio.run_coroutine_threadsafe(self.close(grace), self.loop)
-            await asyncio.wrap_future(closing)
+            try:
+                await asyncio.wrap_future(closing)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise
+                # The channel's loop has ended meanwhile, and its connections and calls with it.
             return
         self.is_closed = True
         # If the loop is closed, connections and calls have ended with it.
