@@ -9,7 +9,7 @@ a change of the settings.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from proxyless.base import Key
 
@@ -42,13 +42,20 @@ class ClusterTls:
         self.warned_of: UpstreamTls | None = None
 
 
-_shared_tls: Final[WeakValueDictionary[tuple[XdsClient, str], ClusterTls]] = WeakValueDictionary()
+# Settings may be reachable only from their client, by calls of its loop whose deadline is still queued: a client
+# that was referenced here would never be freed.
+_shared_tls: Final[WeakKeyDictionary[XdsClient, WeakValueDictionary[str, ClusterTls]]] = (
+    WeakKeyDictionary()
+)
 
 
 def cluster_tls(client: XdsClient, cluster: str) -> ClusterTls:
     """The settings of a cluster: one object for all channels of its client."""
     new = ClusterTls(client.bootstrap.certificate_providers, cluster)
-    return _shared_tls.setdefault((client, cluster), new)
+    by_name = _shared_tls.get(client)
+    if by_name is None:
+        by_name = _shared_tls.setdefault(client, WeakValueDictionary())
+    return by_name.setdefault(cluster, new)
 
 
 # Every endpoint of a cluster has this attribute, with TLS or without.
