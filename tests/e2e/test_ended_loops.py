@@ -1,4 +1,4 @@
-"""Memory and garbage collection of a process whose event loops end, such as those of `asyncio.run`."""
+"""Memory and garbage collection of a process whose event loops end, as in `asyncio.run`."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ async def test_channel_is_closed_while_its_loop_ends_in_another_thread(target: s
         opened.append((channel, channel.stream_stream("/s/join")()))
         await channel.channel_ready()
         is_ready.set()
-        while not channel.is_closed:
+        while not channel.is_closed:  # noqa: ASYNC110 - it is closed by another thread
             await asyncio.sleep(0)
 
     owner = threading.Thread(target=lambda: asyncio.run(own()))

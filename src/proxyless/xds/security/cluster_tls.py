@@ -42,8 +42,8 @@ class ClusterTls:
         self.warned_of: UpstreamTls | None = None
 
 
-# Settings may be reachable only from their client, by calls of its loop whose deadline is still queued: a client
-# that was referenced here would never be freed.
+# Settings may be reachable from their client, by calls of its loop whose deadline is still queued:
+# a client that was referenced here would never be freed.
 _shared_tls: Final[WeakKeyDictionary[XdsClient, WeakValueDictionary[str, ClusterTls]]] = (
     WeakKeyDictionary()
 )
