@@ -14,6 +14,7 @@ import grpc
 import pytest
 
 import proxyless
+from proxyless.assembly import stack_of_running_loop, xds_stack_of_running_loop
 from proxyless.controlplane import ControlPlane, Snapshot, eds_cluster, endpoints, listener, route
 
 pytestmark = pytest.mark.skipif(
@@ -60,6 +61,9 @@ async def test_removed_endpoints_are_freed_without_a_collection() -> None:
     server.add_generic_rpc_handlers((Echo(),))
     port = server.add_insecure_port("0.0.0.0:0")
     server.start()
+    # Stacks of the loops of other tests are dropped when this loop has its own.
+    stack_of_running_loop()
+    xds_stack_of_running_loop()
     gc.collect()
     # That to the control plane, and what another test has left.
     others = 1 + count_objects()[TRANSPORT]
