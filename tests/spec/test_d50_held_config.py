@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -29,9 +30,14 @@ from tests.worlds.xds_resources import (
     eds,
     endpoints,
     listener,
+    locality,
+    prioritized,
     route_config,
     unavailable,
 )
+
+if TYPE_CHECKING:
+    from proxyless.xds.resources import EndpointResource
 
 AWAY = NoAnswer(StatusCode.UNAVAILABLE, 'xds server "a": does not answer: connection refused')
 SILENT = NoAnswer(StatusCode.NOT_FOUND, "not sent in 15 s, nor anything else")
@@ -236,9 +242,10 @@ def test_config_whose_clusters_are_all_in_error_is_not_held() -> None:
 
 
 @pytest.mark.spec("HOLD-05")
-def test_config_without_any_endpoint_is_not_held() -> None:
+@pytest.mark.parametrize("idle", [endpoints("idle"), prioritized("idle", [locality("empty")])])
+def test_config_without_any_endpoint_is_not_held(idle: EndpointResource) -> None:
     world = DependencyWorld()
-    world.publish(listener(), route_config("idle"), cluster("idle"), endpoints("idle"))
+    world.publish(listener(), route_config("idle"), cluster("idle"), idle)
     world.publish(cluster("a"), endpoints("a", "10.0.0.1:80"), route_config("a", "b"))
     world.publish_error(CDS, "b", AWAY)
     assert addresses(world, "a") == ["10.0.0.1:80"]
