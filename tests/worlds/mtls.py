@@ -11,6 +11,7 @@ import pytest
 
 import proxyless
 from proxyless.controlplane import ControlPlane, Snapshot, endpoints, listener, route
+from proxyless.controlplane.server_tls import SeparatedChanges
 from tests.certificates import CertificateAuthority, trust_bundle_map
 from tests.worlds.grpcio_peers import WHERE, NamedBackend
 from tests.worlds.xds_messages import any_of, proto
@@ -53,6 +54,7 @@ class TlsBackend(NamedBackend):
         super().__init__(name)
         self.trust = trust
         self._age_ms = age_ms
+        self._is_rotated = False
         # Handshakes since the last `rotate`.
         self.connections = 0
 
@@ -63,18 +65,24 @@ class TlsBackend(NamedBackend):
         self._server = grpc.aio.server(options=options)
         self._server.add_generic_rpc_handlers((self,))
         credentials = grpc.dynamic_ssl_server_credentials(
-            self.trust.configuration(), self._configure, require_client_authentication=True
+            self.trust.configuration(),
+            SeparatedChanges(self._configure),
+            require_client_authentication=True,
         )
         self.port = self._server.add_secure_port(f"127.0.0.1:{self.port}", credentials)
         await self._server.start()
 
-    def _configure(self) -> grpc.ServerCertificateConfiguration:
-        """Called by grpcio for each handshake."""
+    def _configure(self) -> grpc.ServerCertificateConfiguration | None:
+        """Called for each handshake; None: nothing has changed."""
         self.connections += 1
+        if not self._is_rotated:
+            return None
+        self._is_rotated = False
         return self.trust.configuration()
 
     def rotate(self, trust: Trust) -> None:
         self.trust = trust
+        self._is_rotated = True
         self.connections = 0
 
 

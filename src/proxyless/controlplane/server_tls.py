@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -17,8 +18,11 @@ from proxyless.base.frozen import frozen
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable
     from pathlib import Path
 
+# Far longer than grpcio takes from a callback's return until the handshake has its configuration.
+CHANGE_PAUSE_S: Final = 0.05
 _LOGGER: Final = logging.getLogger("proxyless.controlplane")
 
 
@@ -74,18 +78,48 @@ def _unreadable(path: Path, error: OSError) -> OSError:
     return OSError(f"certificate file {str(path)!r} cannot be read: {error.strerror}")
 
 
+class SeparatedChanges:
+    """Callback of grpcio's dynamic server credentials, which keeps changes apart from handshakes.
+
+    When grpcio gets a new configuration, it frees the one in force, although a handshake in another
+    thread may be about to use it (grpc/grpc#36693): the process aborts or crashes. So there is a
+    pause before each change, and another before the handshake after it.
+    """
+
+    def __init__(
+        self, read: Callable[[], Any], *, sleep: Callable[[float], object] | None = None
+    ) -> None:
+        # Returns a new configuration; None: nothing has changed.
+        self._read = read
+        self._sleep = sleep or threading.Event().wait
+        # grpcio calls back in threads of its own.
+        self._lock = threading.Lock()
+        self._was_change = False
+
+    def __call__(self) -> Any:  # noqa: ANN401 - grpcio's objects have no types
+        with self._lock:
+            configuration = self._read()
+            is_change = configuration is not None
+            if is_change or self._was_change:
+                self._sleep(CHANGE_PAUSE_S)
+            self._was_change = is_change
+            return configuration
+
+
 def make_credentials(files: TlsFiles) -> Any:  # noqa: ANN401 - grpcio's objects have no types
     """grpcio's server credentials of these files. OSError if they cannot be read or used."""
     used, logged = files.stamp(), ""
 
-    def fetch() -> Any:  # noqa: ANN401 - as above
-        """Called by grpcio, in a thread of its own; None: nothing has changed."""
+    def read_changed() -> Any:  # noqa: ANN401 - as above
+        """A new configuration; None: nothing has changed."""
         nonlocal used, logged
         try:
             stamp = files.stamp()
             if stamp == used:
                 return None
             content = files.read()
+            if files.stamp() != stamp:
+                return None  # Half of a change; the next handshake reads the whole.
         except OSError as error:
             if str(error) != logged:  # Once, and not for each handshake.
                 logged = str(error)
@@ -96,6 +130,7 @@ def make_credentials(files: TlsFiles) -> Any:  # noqa: ANN401 - grpcio's objects
         return _configure(content)
 
     is_mutual = files.client_roots is not None
+    fetch = SeparatedChanges(read_changed)
     return grpc.dynamic_ssl_server_credentials(_configure(files.read()), fetch, is_mutual)
 
 

@@ -10,7 +10,12 @@ from typing import Any
 import grpc
 import pytest
 
-from proxyless.controlplane.server_tls import TlsFiles, make_credentials
+from proxyless.controlplane.server_tls import (
+    CHANGE_PAUSE_S,
+    SeparatedChanges,
+    TlsFiles,
+    make_credentials,
+)
 from tests.certificates import CertificateAuthority
 from tests.interop.drop_in import Untyped
 
@@ -138,3 +143,39 @@ def test_file_that_cannot_be_read_is_named(
     (tmp_path / name).mkdir()
     with pytest.raises(OSError, match=f"^certificate file '.*{name}' cannot be read: Is a dir"):
         make_credentials(TlsFiles(files.certificate, files.key, roots))
+
+
+def test_pause_is_made_before_a_change_and_before_the_next_handshake() -> None:
+    changes = iter([None, None, "second", "third", None, None])
+    pauses: list[float] = []
+    fetch = SeparatedChanges(lambda: next(changes), sleep=pauses.append)
+    assert [(fetch(), len(pauses)) for _ in range(6)] == [
+        (None, 0),
+        (None, 0),
+        ("second", 1),
+        ("third", 2),
+        (None, 3),
+        (None, 3),
+    ]
+    assert set(pauses) == {CHANGE_PAUSE_S}
+
+
+def test_certificates_change_under_concurrent_handshakes(
+    files: TlsFiles, server: Untyped, authority: CertificateAuthority
+) -> None:
+    identities = [authority.issue(["orders.test"]) for _ in range(2)]
+    write(files, identities[0])
+    port = server.add_secure_port("127.0.0.1:0", make_credentials(files))
+    server.start()
+    with ThreadPoolExecutor(4) as clients:
+        for turn in range(1, 11):
+            names = [clients.submit(connect, port, "orders.test", authority) for _ in range(8)]
+            replace(files, identities[turn % 2])
+            assert {name.result() for name in names} == {"orders.test"}
+
+
+def replace(files: TlsFiles, identity: tuple[bytes, bytes]) -> None:
+    """Each file at once, as Kubernetes and certificate managers do."""
+    for path, content in zip((files.certificate, files.key), identity, strict=True):
+        path.with_suffix(".new").write_bytes(content)
+        path.with_suffix(".new").replace(path)
