@@ -94,7 +94,8 @@ async def test_files_are_served_and_changes_followed(
         serving(mesh_dir, tmp_path / "log") as command,
         grpcio_client(command.bootstrap, TARGET) as client,
     ):
-        await command.wait_for_log("serving version 1: 1 listener, 1 route config, 1 cluster")
+        contents = "1 listener, 1 route config, 1 cluster, endpoints of 1 cluster"
+        await command.wait_for_log(f"serving version 1: {contents}")
         assert await client.call() == {"a": 1}
         await command.wait_for_log("xds node 'edge-7': endpoints version '1' accepted")
 

@@ -125,10 +125,10 @@ def _describe(snapshot: Snapshot) -> str:
 
 
 def _count(snapshot: Snapshot, type_url: str) -> str:
-    noun = type_name(type_url)
-    # One resource has the endpoints of a cluster.
-    plural = noun if type_url == ENDPOINTS else ""
-    return count(len(snapshot.resources(type_url)), noun, plural)
+    number = len(snapshot.resources(type_url))
+    if type_url == ENDPOINTS:
+        return f"endpoints of {count(number, 'cluster')}"
+    return count(number, type_name(type_url))
 
 
 def _log_event(event: Event) -> None:
