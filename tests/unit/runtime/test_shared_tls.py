@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,6 +18,7 @@ from tests.worlds.transports import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from types import FrameType
 
 NAME = "api.test"
 SHUTDOWN_S = 0.02
@@ -41,6 +45,78 @@ class Receiver(asyncio.Protocol):
             self.is_complete.clear()
             await self.is_complete.wait()
         return bytes(self.received)
+
+
+class BufferedReceiver(asyncio.BufferedProtocol):
+    """Collects what it receives in a buffer of this size."""
+
+    def __init__(self, size: int) -> None:
+        self._buffer = memoryview(bytearray(size))
+        self.received = bytearray()
+        self.reads: list[int] = []
+        self.is_ended = False
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.reads.append(nbytes)
+        self.received += self._buffer[:nbytes]
+
+    def eof_received(self) -> None:
+        self.is_ended = True
+
+
+class Peer:
+    """TLS server whose bytes the test passes on to a client without a socket."""
+
+    def __init__(self, buffer_bytes: int) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = AUTHORITY.server_context([NAME])
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._handshake = asyncio.get_running_loop().create_future()
+        self.receiver = BufferedReceiver(buffer_bytes)
+        loop, client_context = asyncio.get_running_loop(), AUTHORITY.client_context()
+        self.client = SharedBufferTls(
+            loop, self.receiver, client_context, self._handshake, NAME, SHUTDOWN_S
+        )
+        self.socket = Mock()
+        self.socket.write = self._incoming.write
+        self.client.connection_made(self.socket)
+
+    async def shake_hands(self) -> None:
+        for _ in range(2):
+            with suppress(ssl.SSLWantReadError):
+                self._tls.do_handshake()
+            self.deliver(self._outgoing.read())
+        await self._handshake
+
+    def encrypt(self, *messages: bytes) -> bytes:
+        """One record each."""
+        for message in messages:
+            self._tls.write(message)
+        return self._outgoing.read()
+
+    def end(self) -> bytes:
+        with suppress(ssl.SSLWantReadError):
+            self._tls.unwrap()
+        return self._outgoing.read()
+
+    def read(self) -> bytes:
+        return self._tls.read(1 << 16)
+
+    def deliver(self, data: bytes) -> None:
+        if data:
+            self.client.get_buffer(-1)[: len(data)] = data
+            self.client.buffer_updated(len(data))
+
+
+@pytest.fixture
+async def peer() -> AsyncIterator[Peer]:
+    made = Peer(buffer_bytes=1 << 16)
+    await made.shake_hands()
+    yield made
+    made.client.secured.abort()
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -171,3 +247,78 @@ async def test_socket_is_closed_if_the_attempt_is_cancelled() -> None:
             with pytest.raises(asyncio.CancelledError):
                 await attempt
         await until(lambda: sock.fileno() == -1, "the socket to be closed")
+
+
+class Raised:
+    """Counts the C functions that raise, and the functions of `enum`, while it is on."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> Raised:
+        self._before = sys.getprofile()
+        sys.setprofile(self._on_event)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(self._before)
+
+    def _on_event(self, frame: FrameType, event: str, _argument: object) -> None:
+        is_enum = event == "call" and frame.f_globals.get("__name__") == "enum"
+        self.count += event == "c_exception" or is_enum
+
+
+async def test_usual_read_and_write_raise_nothing_and_name_no_state(peer: Peer) -> None:
+    data = peer.encrypt(b"response")
+    with Raised() as raised:
+        peer.deliver(data)
+        peer.client.secured.write(b"request")
+    assert raised.count == 0
+    assert peer.receiver.received == b"response"
+    assert peer.read() == b"request"
+
+
+async def test_records_that_are_received_together_are_delivered_together(peer: Peer) -> None:
+    peer.deliver(peer.encrypt(b"one", b"two", b"three"))
+    assert peer.receiver.received == b"onetwothree"
+    assert len(peer.receiver.reads) == 1
+
+
+async def test_record_in_two_reads_is_delivered_when_it_is_complete(peer: Peer) -> None:
+    data = peer.encrypt(b"first", b"second")
+    peer.deliver(data[:-5])
+    assert peer.receiver.received == b"first"
+    peer.deliver(data[-5:])
+    assert peer.receiver.received == b"firstsecond"
+
+
+@pytest.mark.parametrize("message_bytes", [40, 64, 96, 150])
+async def test_records_larger_than_the_buffer_are_delivered_in_turns(message_bytes: int) -> None:
+    peer = Peer(buffer_bytes=32)
+    await peer.shake_hands()
+    message = bytes(range(message_bytes))
+    peer.deliver(peer.encrypt(message, message))
+    await until(lambda: peer.receiver.received == message * 2, "all data")
+    peer.client.secured.abort()
+
+
+async def test_end_behind_data_is_delivered_in_the_same_read(peer: Peer) -> None:
+    peer.deliver(peer.encrypt(b"last") + peer.end())
+    assert peer.receiver.received == b"last"
+    assert peer.receiver.is_ended
+
+
+async def test_data_received_while_reading_is_paused_is_delivered_after_that(peer: Peer) -> None:
+    peer.client.secured.pause_reading()
+    peer.deliver(peer.encrypt(b"late"))
+    assert not peer.receiver.received
+    peer.client.secured.resume_reading()
+    await until(lambda: peer.receiver.received == b"late", "the data")
+
+
+async def test_invalid_record_ends_the_connection(peer: Peer) -> None:
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    peer.deliver(b"\x17\x03\x03\x00\x10" + bytes(16))
+    assert peer.socket._force_close.called
+    assert not peer.receiver.received
