@@ -25,6 +25,7 @@ Theory of operation
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -125,6 +126,8 @@ class Complete:
     tracker: CallTracker | None = None
     # `:authority` of the attempt; empty: the channel's (A81).
     authority: str = ""
+    # Cache of the policy that has wrapped the subchannel, and of no other: its result for this one.
+    parent_result: Complete | None = field(init=False, repr=False, default=None)
 
 
 @frozen

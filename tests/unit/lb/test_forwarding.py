@@ -132,6 +132,18 @@ def test_parent_result_is_replaced_when_the_child_result_changes(inner: Scripted
     assert outer.to_parent_result(second).tracker is second.tracker
 
 
+def test_parent_result_is_forgotten_for_every_child_result_when_it_is_cleared(
+    inner: ScriptedSubchannel,
+) -> None:
+    outer = ForwardingSubchannel(inner)
+    first, second = Complete(outer), Complete(outer)
+    made = outer.to_parent_result(first), outer.to_parent_result(second)
+    assert (first.parent_result, second.parent_result) == (None, made[1])
+    outer.clear_results()
+    assert second.parent_result is None
+    assert outer.to_parent_result(second) is not made[1]
+
+
 class RecordingHeadTracker(HeadTracker, RecordingTracker):
     """Tracker that also records response headers."""
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from proxyless.base import ValidationErrors
 from proxyless.base.frozen import frozen
-from proxyless.lb.api import Picker, PickInfo, PickResult, PolicyRegistry
+from proxyless.lb.api import Complete, Picker, PickInfo, PickResult, PolicyRegistry
 from proxyless.lb.policies.per_endpoint import (
     EndpointChild,
     ExtendablePicker,
@@ -23,21 +23,22 @@ class RandomConfig:
 
 
 class RandomPicker(ExtendablePicker[EndpointChild]):
-    """Picks with a random child picker."""
+    """Picks a random endpoint."""
 
-    __slots__ = ("_pickers", "_randrange", "_size")
+    __slots__ = ("_randrange", "_results", "_size")
 
-    def __init__(self, pickers: Iterable[Picker], randrange: Callable[[int], int]) -> None:
-        self._pickers: Final = list(pickers)
-        self._size = len(self._pickers)
+    def __init__(self, results: Iterable[Complete], randrange: Callable[[int], int]) -> None:
+        # One for each endpoint.
+        self._results: Final = list(results)
+        self._size = len(self._results)
         self._randrange: Final = randrange
 
     def add(self, child: EndpointChild) -> None:
-        self._pickers.append(child.picker)
+        self._results.append(child.result)
         self._size += 1
 
     def pick(self, info: PickInfo) -> PickResult:
-        return self._pickers[self._randrange(self._size)].pick(info)
+        return self._results[self._randrange(self._size)]
 
 
 class RandomPolicy(PerEndpointPolicy[EndpointChild]):
@@ -48,8 +49,8 @@ class RandomPolicy(PerEndpointPolicy[EndpointChild]):
     __slots__ = ()
 
     def _make_picker(self) -> Picker:
-        pickers = self._endpoints.ready.values()
-        return RandomPicker(pickers, self._helper.context.random.randrange)
+        ready = self._endpoints.ready.values()
+        return RandomPicker(ready, self._helper.context.random.randrange)
 
 
 class RandomFactory:

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 from proxyless.base import ValidationErrors
 from proxyless.base.frozen import frozen
-from proxyless.lb.api import Picker, PickInfo, PickResult, PolicyRegistry
+from proxyless.lb.api import Complete, Picker, PickInfo, PickResult, PolicyRegistry
 from proxyless.lb.policies.per_endpoint import (
     EndpointChild,
     ExtendablePicker,
@@ -26,20 +26,21 @@ class RoundRobinConfig:
 
 
 class RoundRobinPicker(ExtendablePicker[EndpointChild]):
-    """Picks with the child pickers in turn."""
+    """Picks the endpoints in turn."""
 
-    __slots__ = ("_next", "_pickers", "_random", "_size")
+    __slots__ = ("_next", "_random", "_results", "_size")
 
-    def __init__(self, pickers: Iterable[Picker], random: Random) -> None:
+    def __init__(self, results: Iterable[Complete], random: Random) -> None:
         self._random: Final = random
-        self._pickers: Final = list(pickers)
-        self._size = len(self._pickers)
+        # One for each endpoint.
+        self._results: Final = list(results)
+        self._size = len(self._results)
         # Random, so that clients with the same endpoints do not all start with the same one.
         self._next = random.randrange(self._size)
 
     def add(self, child: EndpointChild) -> None:
         """Add a READY endpoint, and choose a new random start."""
-        self._pickers.append(child.picker)
+        self._results.append(child.result)
         self._size += 1
         self._next = self._random.randrange(self._size)
 
@@ -47,7 +48,7 @@ class RoundRobinPicker(ExtendablePicker[EndpointChild]):
         index = self._next
         after = index + 1
         self._next = after if after < self._size else 0
-        return self._pickers[index].pick(info)
+        return self._results[index]
 
 
 class RoundRobinPolicy(PerEndpointPolicy[EndpointChild]):

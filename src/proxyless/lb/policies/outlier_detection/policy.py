@@ -62,9 +62,7 @@ class OutlierDetectionPicker(ForwardingPicker):
         subchannel = result.subchannel
         if type(subchannel) is not OutlierSubchannel:
             return result
-        if subchannel.child_result is result and subchannel.parent_result is not None:
-            return subchannel.parent_result
-        return subchannel.to_parent_result(result)
+        return result.parent_result or subchannel.to_parent_result(result)
 
 
 # Endpoint attribute: a new value makes the child create its subchannels again.

@@ -149,9 +149,9 @@ class EndpointList(Generic[C]):
         # Attributes of the children's updates.
         self._attributes = EMPTY_ATTRIBUTES
         self._children: dict[frozenset[Address], C] = {}
-        # Derived from the children's reports: counts, and pickers of the READY children.
+        # Derived from the children's reports: counts, and pick results of the READY children.
         self.counts = StateCounts()
-        self.ready: dict[C, Picker] = {}
+        self.ready: dict[C, Complete] = {}
         # Incremented with each change of `ready`.
         self.ready_version = 0
         # The child that failed last, if it is still failing.
@@ -304,7 +304,8 @@ class EndpointList(Generic[C]):
         elif child is self._last_failed:
             self._last_failed = None
         if state is State.READY:
-            self.ready[child] = picker
+            assert isinstance(picker, SubchannelPicker), "a READY pick_first has one subchannel"
+            self.ready[child] = picker.result
             self.ready_version += 1
         elif before is State.READY:
             self._discard_ready(child)

@@ -135,10 +135,10 @@ class ClusterImplPicker(ForwardingPicker):
         result = self._child.pick(info)
         if type(result) is not Complete:
             return result
+        if result.parent_result is not None:
+            return result.parent_result
         # This policy wrapped all subchannels of the child.
         subchannel: ClusterImplSubchannel = result.subchannel  # type: ignore[assignment]
-        if subchannel.child_result is result and subchannel.parent_result is not None:
-            return subchannel.parent_result
         return subchannel.convert_result(result, info)
 
     def _drop(self, category: str | None, drop: Drop) -> Drop:
@@ -200,8 +200,8 @@ class ClusterImplSubchannel(ForwardingSubchannel):
 class HostnameSubchannel(ClusterImplSubchannel):
     """A subchannel to an endpoint whose hostname may become the authority of RPCs (A81).
 
-    The route of the RPC decides between two results. So they are kept here, and `parent_result`
-    stays None: the picker calls `convert_result` for every RPC.
+    The route of the RPC decides between two results. So they are kept here, and the child's results
+    have none of the parent: the picker calls `convert_result` for every RPC.
     """
 
     __slots__ = ("_hostname", "_rewritten", "_unchanged")

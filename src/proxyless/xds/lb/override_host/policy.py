@@ -85,12 +85,12 @@ class OverrideHostPicker(ForwardingPicker):
         result = self._child.pick(info)
         if type(result) is not Complete:
             return result
+        if override is None and result.parent_result is not None:
+            return result.parent_result
         # This policy wrapped all subchannels of the child.
         subchannel: HostSubchannel = result.subchannel  # type: ignore[assignment]
         if override is not None:
             self._on_used(override, subchannel.host)
-        if subchannel.child_result is result and subchannel.parent_result is not None:
-            return subchannel.parent_result
         return subchannel.to_parent_result(result)
 
     def _pick_override(self, override: OverrideHost) -> PickResult | None:

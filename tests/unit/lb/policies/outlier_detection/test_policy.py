@@ -12,6 +12,8 @@ from proxyless.base import EMPTY_ATTRIBUTES, EMPTY_METADATA, Event, Metadata, St
 from proxyless.lb import QUEUE_PICKER, Complete, FailPicker
 from proxyless.lb.attributes import BACKEND_SERVICE
 from proxyless.lb.description import ready_addresses
+from proxyless.lb.forwarding import ForwardingSubchannel
+from proxyless.lb.pickers import SubchannelPicker
 from proxyless.lb.policies.outlier_detection import OutlierDetectionFactory
 from proxyless.lb.policies.outlier_detection.policy import (
     OutlierDetectionPicker,
@@ -43,6 +45,16 @@ class End:
 def test_picker_has_the_status_of_its_child() -> None:
     assert OutlierDetectionPicker(FailPicker(unavailable("why"))).status == unavailable("why")
     assert OutlierDetectionPicker(QUEUE_PICKER).status.is_ok
+
+
+def test_pick_of_a_subchannel_that_is_not_wrapped_is_returned_unchanged() -> None:
+    """Even after the policy above, which has wrapped it, has cached its own result."""
+    inner = PolicyWorld(OutlierDetectionFactory()).helper.create_subchannel(
+        address("a"), EMPTY_ATTRIBUTES
+    )
+    result = Complete(ForwardingSubchannel(inner))
+    result.subchannel.to_parent_result(result)  # type: ignore[attr-defined]
+    assert OutlierDetectionPicker(SubchannelPicker(result)).pick(ANY_RPC) is result
 
 
 def test_picker_has_no_dict() -> None:

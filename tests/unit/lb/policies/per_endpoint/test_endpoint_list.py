@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxyless.base import EMPTY_ATTRIBUTES, OK, Address, Endpoint, Key, State, Status
-from proxyless.lb.api import Helper, Policy, Update
+from proxyless.lb.api import Complete, Helper, Picker, Policy, Update
 from proxyless.lb.attributes import HEALTH_WATCH
-from proxyless.lb.pickers import QUEUE_PICKER, FailPicker
+from proxyless.lb.pickers import QUEUE_PICKER, FailPicker, SubchannelPicker
 from proxyless.lb.policies.per_endpoint import EndpointChild, EndpointList
 from proxyless.lb.policies.per_endpoint.endpoint_list import FEW_READY, FIRST_UNITS, START_UNITS
 from proxyless.lb.policies.pick_first import PickFirstFactory
@@ -54,7 +54,13 @@ class StubPolicy:
         self.calls["close"] += 1
 
     def report(self, state: State) -> None:
-        picker = FailPicker(unavailable("stub")) if state is FAILURE else QUEUE_PICKER
+        picker: Picker = QUEUE_PICKER
+        if state is READY:
+            picker = SubchannelPicker(
+                Complete(self.helper.create_subchannel(address("z"), EMPTY_ATTRIBUTES))
+            )
+        elif state is FAILURE:
+            picker = FailPicker(unavailable("stub"))
         self.helper.update_state(state, picker)
 
 

@@ -29,7 +29,7 @@ class FirstReady(PerEndpointPolicy[EndpointChild]):
         return super().update(update)
 
     def _make_picker(self) -> Picker:
-        return next(iter(self._endpoints.ready.values()))
+        return next(iter(self._endpoints.ready)).picker
 
 
 class FirstReadyFactory:
