@@ -251,7 +251,12 @@ class Call(CallAttempts):
         if self.wait_for_ready is None:
             self.wait_for_ready = method_config.wait_for_ready
         if method_config.timeout_s is not None:
-            self._limit_time(method_config.timeout_s, method_config.timeout_note)
+            # The method's timeout counts from the start of the RPC; the shorter one is used.
+            timeout_s, note, time = method_config.timeout_s, method_config.timeout_note, self._time
+            if time is None:
+                self._time = CallTime(self, self._channel.stack, timeout_s, note)
+            elif time.started_s + timeout_s < time.deadline_s:
+                time.shorten(self, self._channel.stack.deadlines, timeout_s, note)
         if method_config.has_policy or self._channel.config.throttle is not None:
             self._strategy = self._channel.choose_strategy(self, method_config)
         if method_config.has_size_limits:
@@ -259,15 +264,6 @@ class Call(CallAttempts):
             limit = self.limits.request_bytes_max
             if (size := self._request.find_larger(limit)) is not None:
                 self.finish(StreamEnd(too_large_to_send(size, limit)))
-
-    def _limit_time(self, timeout_s: float, note: str) -> None:
-        """The method's timeout counts from the start of the RPC; the shorter one is used."""
-        time, stack = self._time, self._channel.stack
-        if time is None:
-            self._time = CallTime(self, stack, timeout_s, None, note)
-        elif time.timeout_s is None or time.timeout_s > timeout_s:
-            self._time = CallTime(self, stack, timeout_s, time.started_s, note)
-            self._time.has_waited = time.has_waited
 
     def _intercept(self, interception: Interception) -> None:
         """HTTP filters request the first attempt, after their delay."""

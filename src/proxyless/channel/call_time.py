@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from proxyless.channel.loop_stack import LoopStack
-    from proxyless.runtime.deadlines import Expiring
+    from proxyless.runtime.deadlines import DeadlineQueue, Expiring
 
 
 class CallTime:
@@ -23,7 +23,6 @@ class CallTime:
         call: Expiring,
         stack: LoopStack,
         timeout_s: float | None = None,
-        started_s: float | None = None,
         limit_note: str = "",
     ) -> None:
         """Raises TypeError if the timeout is not a number.
@@ -31,9 +30,7 @@ class CallTime:
         `limit_note` is the origin of a timeout that is not the application's, for error texts.
         """
         self._clock = stack.clock
-        if started_s is None:
-            started_s = stack.clock.now_s()
-        self.started_s = started_s
+        self.started_s = started_s = stack.clock.now_s()
         # The RPC has waited, so less than its timeout remains.
         self.has_waited = False
         self.limit_note = limit_note
@@ -45,6 +42,15 @@ class CallTime:
             self.timeout_s = timeout_s = timeout_s if timeout_s > 0 else 0.0
             self.deadline_s = deadline_s = started_s + timeout_s
             stack.deadlines.expire(call, deadline_s)
+
+    def shorten(
+        self, call: Expiring, deadlines: DeadlineQueue, timeout_s: float, limit_note: str
+    ) -> None:
+        """Replace the timeout by a shorter one, which counts from the start of the RPC, too."""
+        self.limit_note = limit_note
+        self.timeout_s = timeout_s
+        self.deadline_s = deadline_s = self.started_s + timeout_s
+        deadlines.expire(call, deadline_s)
 
     @property
     def is_over(self) -> bool:

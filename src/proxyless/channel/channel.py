@@ -110,7 +110,9 @@ class Channel:
         self._watchers: dict[Callable[[State], None], None] = {}
         # All RPCs under way.
         self._calls: dict[ActiveCall, None] = {}
-        self._idleness = Idleness(stack.clock, options.idle_timeout_s, self._enter_idle)
+        self._idleness = Idleness(
+            stack.clock, options.idle_timeout_s, self._calls, self._enter_idle
+        )
         # Connections that this channel used when it was closed.
         self._closing: list[Connection] = []
         # None unless calls are counted.
@@ -226,8 +228,6 @@ class Channel:
     # Called by calls
 
     def on_call_started(self, call: ActiveCall) -> None:
-        if not self._calls:
-            self._idleness.on_active()
         self._calls[call] = None
         if self._resolver is None and self.state is not State.SHUTDOWN:
             self._exit_idle()

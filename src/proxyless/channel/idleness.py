@@ -6,7 +6,7 @@ Every RPC may begin and end a period of activity, so neither touches the timer. 
 fires before the timeout has passed since the last RPC ended, it is started for the remaining time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import inf
 
 from proxyless.runtime import IDLE_TIMER, Clock, Timer
@@ -16,13 +16,20 @@ from proxyless.runtime.clock import ROUNDING_S
 class Idleness:
     """Calls `on_idle` after `timeout_s` without RPCs."""
 
-    def __init__(self, clock: Clock, timeout_s: float, on_idle: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        timeout_s: float,
+        calls: Collection[object],
+        on_idle: Callable[[], None],
+    ) -> None:
         # Fixed at construction.
         self._clock = clock
         self._timeout_s = timeout_s
+        # The RPCs under way. Changed by the channel.
+        self._calls = calls
         self._on_idle = on_idle
-        # Whether RPCs are under way, and when the last one ended.
-        self._is_active = False
+        # When the last RPC ended.
         self._inactive_since_s = 0.0
         self._when_inactive: list[Callable[[], None]] = []
         self._timer: Timer = IDLE_TIMER
@@ -36,28 +43,24 @@ class Idleness:
     def stop(self) -> None:
         self._timer.cancel()
 
-    def on_active(self) -> None:
-        """The first of the current RPCs has started."""
-        self._is_active = True
-
     def on_inactive(self) -> None:
         """The last of the current RPCs has ended."""
-        self._is_active = False
         self._inactive_since_s = self._clock.now_s()
-        callbacks, self._when_inactive = self._when_inactive, []
-        for callback in callbacks:
-            callback()
+        if self._when_inactive:
+            callbacks, self._when_inactive = self._when_inactive, []
+            for callback in callbacks:
+                callback()
 
     def call_when_inactive(self, callback: Callable[[], None]) -> None:
         """Call back once, now or when no RPC is under way."""
-        if self._is_active:
+        if self._calls:
             self._when_inactive.append(callback)
         else:
             callback()
 
     def _on_timer(self) -> None:
         inactive_s = self._clock.now_s() - self._inactive_since_s
-        if self._is_active:
+        if self._calls:
             inactive_s = 0.0
         left_s = self._timeout_s - inactive_s
         if left_s > ROUNDING_S:

@@ -398,10 +398,9 @@ class Connection:
             return
         if not increment:
             raise protocol_error("WINDOW_UPDATE by 0")
-        self.outbound.add_window(increment)
-        if self.outbound.window > frames.WINDOW_MAX:
+        if self.outbound.window + increment > frames.WINDOW_MAX:
             raise flow_control_error("WINDOW_UPDATE overflows the window of the connection")
-        self.outbound.send_blocked()
+        self.outbound.add_window(increment)
 
     def _on_stream_window_update(self, stream_id: int, increment: int) -> None:
         stream = self.streams.get(stream_id)

@@ -200,8 +200,13 @@ class Outbound:
         self._admit()
 
     def add_window(self, increment: int) -> None:
+        """Send what waited for the window of the connection."""
         self.window += increment
-        self._admit()
+        # Some servers add to it for each RPC: usually it was not used up.
+        if self.sendable_bytes < self._frame_bytes_max:
+            self._admit()
+        if self._ready:
+            self.send_blocked()
 
     def set_initial_window(self, initial_window_bytes: int) -> None:
         """Change the windows of all streams."""

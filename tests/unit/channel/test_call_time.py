@@ -39,11 +39,13 @@ def test_deadline_passes_after_the_timeout() -> None:
     assert (loop.passed_s, time.remaining_s(), time.is_over) == ([5.0], 0.0, True)
 
 
-def test_timeout_counts_from_the_start_when_it_is_set_later() -> None:
+@pytest.mark.parametrize("timeout_s", [None, 10.0])
+def test_timeout_counts_from_the_start_when_it_is_set_later(timeout_s: float | None) -> None:
     loop = Loop()
-    loop.time(10.0)
+    time = loop.time(timeout_s)
     loop.clock.advance(3.0)
-    assert loop.time(5.0, 0.0).remaining_s() == 2.0
+    time.shorten(loop, loop.deadlines, 5.0, "why")
+    assert (time.timeout_s, time.remaining_s(), time.limit_note) == (5.0, 2.0, "why")
     loop.clock.advance(20.0)
     assert loop.passed_s == [5.0]
 

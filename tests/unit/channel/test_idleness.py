@@ -1,15 +1,31 @@
 """Unit tests of proxyless.channel.idleness."""
 
+from collections.abc import Callable
 from math import inf
 
 from proxyless.channel.idleness import Idleness
 from proxyless.runtime import VirtualClock
 
 
-def make(timeout_s: float) -> tuple[VirtualClock, Idleness, list[float]]:
+class Channel(Idleness):
+    """Idleness, with the RPCs whose starts and ends a channel notes."""
+
+    def __init__(self, clock: VirtualClock, timeout_s: float, on_idle: Callable[[], None]) -> None:
+        self.calls: list[object] = []
+        super().__init__(clock, timeout_s, self.calls, on_idle)
+
+    def on_active(self) -> None:
+        self.calls.append("call")
+
+    def on_inactive(self) -> None:
+        self.calls.clear()
+        super().on_inactive()
+
+
+def make(timeout_s: float) -> tuple[VirtualClock, Channel, list[float]]:
     clock = VirtualClock()
     idled: list[float] = []
-    return clock, Idleness(clock, timeout_s, lambda: idled.append(clock.now_s())), idled
+    return clock, Channel(clock, timeout_s, lambda: idled.append(clock.now_s())), idled
 
 
 def test_timeout_counts_from_the_start_without_rpcs() -> None:

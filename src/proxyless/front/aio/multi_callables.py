@@ -107,7 +107,7 @@ class _MultiCallable:
             method,
             outcome,
             pairs,
-            None if timeout is None else check_timeout(timeout),
+            timeout if timeout is None or type(timeout) is float else check_timeout(timeout),
             wait_for_ready,
             encoding,
         )
