@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from proxyless.front.sync.channel import SyncChannel
+
+
+# In Python 3.11 naming the member of an enum takes as long as a call, and every RPC uses it.
+_OK: Final = StatusCode.OK
 
 
 class _MultiCallable:
@@ -266,7 +270,7 @@ def _wait_response(outcome: UnaryOutcome) -> Any:
         outcome.cancel()
         raise
     assert end is not None, "only a wait with a timeout returns None"
-    if end.status.code is not StatusCode.OK:
+    if end.status.code is not _OK:
         error = InactiveRpcError(end, outcome.head or EMPTY_METADATA)
         raise attach_rpc(error, outcome.call, outcome.binding.background.call)
     return outcome.response

@@ -43,6 +43,10 @@ _ABANDONED: Final = Status(
     StatusCode.CANCELLED, "the call belongs to the process that this one was forked from"
 )
 
+# In Python 3.11 naming the member of an enum takes as long as a call, and every RPC uses these.
+_OK: Final = StatusCode.OK
+_SHUTDOWN: Final = State.SHUTDOWN
+
 # The time after which a waiting thread handles a signal at the latest.
 SIGNALS_SEEN_AFTER_S: Final = 0.5
 
@@ -150,7 +154,7 @@ class Outcome:
         try:
             if self.end is not None:
                 self.call.start_failed(self.end.status)
-            elif self.binding.core.state is State.SHUTDOWN:
+            elif self.binding.core.state is _SHUTDOWN:
                 # At exit this is the call of a daemon thread, which is left waiting.
                 if self.binding.background.is_usable:
                     self.call.start_failed(CHANNEL_CLOSED)
@@ -289,7 +293,7 @@ class UnaryOutcome(Outcome):
             self._message = message
 
     def on_end(self, end: StreamEnd) -> None:
-        if end.status.code is StatusCode.OK and self._message is None:
+        if end.status.code is _OK and self._message is None:
             end = StreamEnd(NO_MESSAGE, end.trailers)
         self._conclude(end)
 
@@ -304,7 +308,7 @@ class UnaryOutcome(Outcome):
         with self._end_lock:
             message, self._message = self._message, None
             end = self.end
-            if message is None or end is None or end.status.code is not StatusCode.OK:
+            if message is None or end is None or end.status.code is not _OK:
                 return
             self.response, error = _deserialize(self.deserializer, message)
             if error is not None:
