@@ -1,6 +1,7 @@
 """The blocking API: grpcio's channel and call objects on our channel.
 
 background       the thread with the event loop that blocking channels share
+wakeups          wake-up of that loop by other threads
 channel          SyncChannel: grpcio's blocking channel
 multi_callables  the callables for one method, which start calls
 calls            call objects

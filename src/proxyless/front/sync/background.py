@@ -34,6 +34,7 @@ from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakSet
 
+from proxyless.front.sync.wakeups import make_wake_up
 from proxyless.runtime.forks import call_after_fork_in_child
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Background:
         self._loop = _new_loop()
         # Changed by every thread, with atomic operations.
         self._inbox: deque[Callable[[], None]] = deque()
+        self._wake_up: Final = make_wake_up(self._loop, self._run_inbox)
         # The loop was woken, and has not read the inbox since.
         self._is_woken = False
         # Changed once. After that `shared_background` creates a new one.
@@ -104,12 +106,12 @@ class Background:
     def _wake(self) -> None:
         try:
             self._is_woken = True
-            self._loop.call_soon_threadsafe(self._run_inbox)
+            self._wake_up()
         except RuntimeError:
             pass  # The loop has been closed, at exit.
         except BaseException:
-            # Ctrl-C, inside of asyncio. Other threads that have posted rely on this wake-up.
-            self._loop.call_soon_threadsafe(self._run_inbox)
+            # Ctrl-C, before the loop is woken. Other threads that have posted rely on this wake-up.
+            self._wake_up()
             raise
 
     def _run_inbox(self) -> None:

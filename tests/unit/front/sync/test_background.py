@@ -122,20 +122,19 @@ def test_call_raises_in_the_thread_of_the_loop(background: Background) -> None:
 def test_an_interrupt_during_the_wake_up_does_not_lose_it(
     background: Background, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop = background._loop
+    wake_up = background._wake_up
     is_interrupted = False
 
-    class InterruptedLoop:
-        def call_soon_threadsafe(self, callback: object) -> None:
-            nonlocal is_interrupted
-            if not is_interrupted:
-                is_interrupted = True
-                raise KeyboardInterrupt
-            loop.call_soon_threadsafe(callback)  # type: ignore[arg-type]
+    def wake_up_after_an_interrupt() -> None:
+        nonlocal is_interrupted
+        if not is_interrupted:
+            is_interrupted = True
+            raise KeyboardInterrupt
+        wake_up()
 
     is_done = Event()
     with monkeypatch.context() as patch:
-        patch.setattr(background, "_loop", InterruptedLoop())
+        patch.setattr(background, "_wake_up", wake_up_after_an_interrupt)
         with pytest.raises(KeyboardInterrupt):
             background.post(is_done.set)
     assert is_done.wait(PATIENCE_S)
