@@ -320,23 +320,29 @@ def _parse_addresses(
 
 
 def _parse_address(owner: Proto, path: str, errors: ValidationErrors) -> IpAddress | None:
-    address = owner.address
-    if not address.HasField("socket_address"):
-        what = "socket_address" if owner.HasField("address") else ""
-        add_error(errors, f"{path}.{what}".rstrip("."), "is missing")
-        return None
-    socket_address = address.socket_address
+    # Without a socket_address, the host is empty.
+    socket_address = owner.address.socket_address
     port = socket_address.port_value
     if port > PORT_MAX:
         text = f"is {port}, wanted at most {PORT_MAX}"
         add_error(errors, f"{path}.socket_address.port_value", text)
         return None
+    host = socket_address.address
     try:
-        return IpAddress(socket_address.address, port)
+        return IpAddress(host, port)
     except ValueError:
-        text = f"is {socket_address.address!r}, wanted a literal IP address"
-        add_error(errors, f"{path}.socket_address.address", text)
+        _add_host_error(owner, path, host, errors)
         return None
+
+
+def _add_host_error(owner: Proto, path: str, host: str, errors: ValidationErrors) -> None:
+    if not owner.HasField("address"):
+        add_error(errors, path, "is missing")
+    elif not owner.address.HasField("socket_address"):
+        add_error(errors, f"{path}.socket_address", "is missing")
+    else:
+        text = f"is {host!r}, wanted a literal IP address"
+        add_error(errors, f"{path}.socket_address.address", text)
 
 
 def _hash_key(message: Proto) -> str:
