@@ -83,27 +83,31 @@ def split_by_child(endpoints: Endpoints, before: Split = NO_SPLIT) -> Split:
     # By id of an endpoint's attributes: new attributes stay shared, too.
     stripped_of: dict[int, Attributes] = {}
     cached, names_before = before.cache, before.names
-    # Few calls per endpoint: there may be thousands, and this runs at several levels.
+    # Few calls and look-ups per endpoint: there may be thousands, and this runs at several levels.
+    attributes: Attributes | None = None
     for endpoint in endpoints:
-        key = id(endpoint.attributes)
-        if key in names:
-            name = names[key]
-        else:
-            name = names_before[key] if key in names_before else _first_name(endpoint)
-            names[key] = name
-            if name not in lists:
-                lists[name] = []
+        if endpoint.attributes is not attributes:  # Usually they are those of the last endpoint.
+            attributes = endpoint.attributes
+            key = id(attributes)
+            if key in names:
+                name = names[key]
+            else:
+                name = names_before[key] if key in names_before else _first_name(endpoint)
+                names[key] = name
+            found = lists.setdefault(name, [])
+            stripped = stripped_of.get(key)
         if name is None:
             continue
         own = id(endpoint)
         if own in cached:
             child = cached[own]
         else:
-            if key not in stripped_of:
-                stripped_of[key] = with_path(endpoint, path_of(endpoint)[1:]).attributes
-            child = Endpoint(endpoint.addresses, stripped_of[key])
+            if stripped is None:
+                stripped = with_path(endpoint, path_of(endpoint)[1:]).attributes
+                stripped_of[key] = stripped
+            child = Endpoint(endpoint.addresses, stripped)
         cache[own] = child
-        lists[name].append(child)
+        found.append(child)
     children = {name: tuple(found) for name, found in lists.items() if name is not None}
     return Split(children=children, cache=cache, names=names, source=endpoints)
 
