@@ -22,6 +22,9 @@ class HealthStatus(Enum):
     HEALTHY = "HEALTHY"
     DRAINING = "DRAINING"
 
+    # That of Enum is a Python function, and each new endpoint is looked up by its health.
+    __hash__ = object.__hash__
+
 
 @frozen
 class EndpointInfo:

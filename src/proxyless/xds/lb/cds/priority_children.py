@@ -130,11 +130,12 @@ class EndpointBuilder:
                 shared: dict[object, Attributes] = {}
                 before, after = self._built.get(context, {}), built.setdefault(context, {})
                 for info in entry.endpoints:
-                    endpoint = before.get(id(info))
+                    own = id(info)
+                    endpoint = before.get(own)
                     if endpoint is None:
                         attributes = _share_attributes(info, context, shared)
                         endpoint = Endpoint(info.addresses, attributes)
-                    after[id(info)] = endpoint
+                    after[own] = endpoint
         self._built, self._resource = built, resource
         return tuple(chain.from_iterable(each.values() for each in built.values()))
 
