@@ -38,6 +38,7 @@ from proxyless.lb.pickers import QUEUE_PICKER, SubchannelPicker
 from proxyless.lb.policies.pick_first import PickFirstConfig, PickFirstPolicy
 from proxyless.lb.policies.pick_first.config import CONNECTION_ATTEMPT_DELAY
 from proxyless.runtime import IDLE_TIMER, SoonQueue
+from proxyless.runtime.work_queue import UNITS_PER_TURN
 
 # The time that removed endpoints take RPCs while the new ones connect. Longer than a connection
 # attempt (20 s), so that it normally ends because a new endpoint is READY or all failed (D45).
@@ -46,9 +47,9 @@ REMOVED_RETENTION_S: Final = 30.0
 # Units of `runtime.work_queue`, without those of the connection.
 START_UNITS: Final = 150
 CLOSE_UNITS: Final = 30
-# While many are to be started and few are READY, fewer are started in a turn: the first connection,
+# While many are to be started and few are READY, one is started in a turn: the first connection,
 # which RPCs wait for, and their answers take several turns.
-FIRST_UNITS: Final = 1_600
+FIRST_UNITS: Final = UNITS_PER_TURN
 MANY_STARTING: Final = 50
 FEW_READY: Final = 10
 
@@ -90,7 +91,7 @@ class EndpointChild:
         self.times_listed = 0
         self.is_closed = False
         # From the last report that was not ignored; TRANSIENT_FAILURE is sticky.
-        self.state = State.IDLE if self.is_lazy else State.CONNECTING
+        self.state: State = endpoints.initial_state
         self.picker: Picker = QUEUE_PICKER
 
     def set_endpoint(self, endpoint: Endpoint) -> None:
@@ -141,6 +142,8 @@ class EndpointList(Generic[C]):
         # Fixed at construction.
         self.helper = helper
         self._child_type = child_type
+        # The state of a child that has not been started.
+        self.initial_state: Final = State.IDLE if child_type.is_lazy else State.CONNECTING
         self._on_report = on_report
         # From the last update: endpoints, and their children at the same indices. Duplicated
         # endpoints have the same child.
@@ -377,7 +380,7 @@ class EndpointList(Generic[C]):
             else:
                 self._discard_and_close(child)
         # They still have the state in which they were created.
-        self.counts[State.IDLE if self._child_type.is_lazy else State.CONNECTING] -= not_started
+        self.counts[self.initial_state] -= not_started
         if self._closing:
             self._work.run(self, CLOSE_UNITS)
         if not self._needs_retained():
