@@ -44,6 +44,15 @@ _NO_PUSH: Final = (frames.ENABLE_PUSH, 0)
 class ClientConnection(ResponseReceiver):
     """The client role: owns the streams that wait for the peer's limit."""
 
+    __slots__ = (
+        "_next_stream_id",
+        "_unsent_stream_id",
+        "group",
+        "on_refused",
+        "on_waiting",
+        "waiting",
+    )
+
     def __init__(
         self,
         listener: ConnectionListener,

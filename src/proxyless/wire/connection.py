@@ -63,6 +63,13 @@ _NEVER_CONTINUED: Final = frames.HeaderFragments(0, 0, 0)
 class Connection:
     """Base class of `ClientConnection` and `ServerConnection`: owns the streams and the output."""
 
+    __slots__ = (
+        "_buffer", "_fragments", "_guard", "_is_drained", "_is_preface_received", "_listener",
+        "_recv_window", "_recv_window_low", "_resets", "_trips", "has_waiting", "held_bytes",
+        "is_closed", "is_draining", "limits", "message_bytes_max", "outbound", "peer",
+        "stream_window_bytes", "streams",
+    )  # fmt: skip
+
     # Bytes that the peer must send before its SETTINGS.
     _peer_preface: ClassVar[bytes] = b""
 

@@ -80,6 +80,8 @@ class ClientStream(Stream):
 class ResponseReceiver(Connection):
     """The part of `ClientConnection` that handles responses."""
 
+    __slots__ = ("_cached_block", "_calls", "_decoder", "_whole_bytes_max")
+
     def __init__(
         self,
         listener: ConnectionListener,

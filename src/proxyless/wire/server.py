@@ -167,6 +167,14 @@ class ServerStream(Stream):
 class ServerConnection(Connection):
     """The server role."""
 
+    __slots__ = (
+        "_decoder",
+        "_early_table",
+        "_newest_stream_id",
+        "_server_listener",
+        "pending_listener",
+    )
+
     _peer_preface = PREFACE
 
     def __init__(
