@@ -131,7 +131,7 @@ class Pass:
 
     def begin(self) -> list[Action]:
         actions = self._attempt_next()
-        is_settled = self.is_over or isinstance(actions[0], Select)
+        is_settled = self.is_over or (actions and isinstance(actions[0], Select))
         return actions if is_settled else [Signal.STARTED, *actions]
 
     def on_delay_over(self) -> list[Action]:
@@ -140,6 +140,8 @@ class Pass:
     def on_state(self, index: int, state: State) -> list[Action]:
         self._states[index] = state
         match state:
+            case State.CONNECTING:
+                return []
             case State.READY:
                 return [Select(index)] if self.is_eligible(index) else []
             case State.TRANSIENT_FAILURE:
@@ -183,11 +185,13 @@ class Pass:
                 continue
             if self._states[index] is State.READY:
                 return [Select(index)]
-            is_last = self._reached == len(self._states)
-            delay = Signal.STOP_DELAY if is_last else Signal.START_DELAY
             # A shared subchannel may be CONNECTING already.
-            is_idle = self._states[index] is State.IDLE
-            return [Connect(index), delay] if is_idle else [delay]
+            actions: list[Action] = [Connect(index)] if self._states[index] is State.IDLE else []
+            if self._reached < len(self._states):
+                actions.append(Signal.START_DELAY)
+            elif index:  # No delay has been started before the first address.
+                actions.append(Signal.STOP_DELAY)
+            return actions
         return [Signal.STOP_DELAY, *self._finish_if_all_failed()]
 
     def _finish_if_all_failed(self) -> list[Action]:

@@ -137,6 +137,12 @@ def test_failure_counts_only_after_the_address_was_reached() -> None:
     assert attempts.is_over
 
 
+def test_only_address_has_no_delay() -> None:
+    assert Pass([IDLE]).begin() == [Signal.STARTED, Connect(0)]
+    # Another policy shares its connection.
+    assert Pass([CONNECTING]).begin() == [Signal.STARTED]
+
+
 def test_ready_address_is_selected_when_the_pass_reaches_it() -> None:
     attempts = Pass([IDLE, IDLE, READY])
     assert attempts.begin() == [Signal.STARTED, Connect(0), Signal.START_DELAY]
