@@ -289,7 +289,9 @@ class Subchannel:
 
     @property
     def _holder(self) -> object:
-        return next((observer.holder for observer in self._observers), None)
+        for observer in self._observers:
+            return observer.holder
+        return None
 
     def _start_attempt(self) -> None:
         timeout_s, self._attempt_timeout_s = self._attempt_timeout_s, None

@@ -288,6 +288,9 @@ class EndpointList(Generic[C]):
     def on_child_report(self, child: C, state: State, picker: Picker) -> None:
         """Called by a child. The report of a failing child that connects again is ignored."""
         before = child.state
+        if before is state is State.CONNECTING:
+            # The first report of each child: it has been CONNECTING since it was created.
+            return
         if self._retained and state is not State.READY and self._is_retained(child):
             self._drop_retained(child)
             child.state, child.picker = state, picker
@@ -296,9 +299,6 @@ class EndpointList(Generic[C]):
         if state is State.IDLE and not child.is_lazy:
             self.connect_soon(child)
         if sticky_state(before, state) is not state:
-            return
-        if before is state is State.CONNECTING:
-            # The first report of each child: it has been CONNECTING since it was created.
             return
         child.state, child.picker = state, picker
         self.counts.move(before, state)
