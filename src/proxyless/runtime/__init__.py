@@ -9,7 +9,7 @@ deadlines   DeadlineQueue: any number of deadlines on one timer
 rand        Random, seeded by the system or by a test
 network     Network and Listener; AsyncioNetwork on real sockets
 shared_tls  connect_tls: TLS on asyncio's own loops, whose connections share a read buffer
-socket_transport  SocketTransport: transport of a plain TCP connection, on asyncio's own loops
+socket_transport  SocketTransport: transport of a TCP connection, on asyncio's own loops
 direct_writes  writes past the buffer of an asyncio transport; is_closed_by_peer
 lookups     LookupThreads: names are resolved in threads, of which slow names hold only a part
 daemon_threads  DaemonThreads: thread pool for calls that may never return

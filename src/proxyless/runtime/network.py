@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from proxyless.base import Address, IpAddress, UnixAddress
 from proxyless.runtime.forks import UnsharedSocket
-from proxyless.runtime.socket_transport import SocketTransport, create_socket
+from proxyless.runtime.socket_transport import (
+    CONNECTING,
+    SocketTransport,
+    create_socket,
+    try_connect,
+)
 
 if TYPE_CHECKING:
     from proxyless.runtime.lookups import Answer
@@ -306,8 +311,8 @@ async def _connect_tcp(loop: asyncio.AbstractEventLoop, host: str, port: int) ->
         if not _IS_POSIX:
             await loop.sock_connect(sock, address)
             return sock
-        error = sock.connect_ex(address)
-        if error == errno.EINPROGRESS:
+        error = try_connect(sock, address)
+        if error in CONNECTING:
             await _wait_writable(loop, sock.fileno())
             error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error:

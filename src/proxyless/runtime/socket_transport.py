@@ -23,8 +23,8 @@ _READ_BYTES: Final = 256 * 1024
 # Linux creates a socket that does not block with one system call instead of two.
 _SOCKET_TYPE: Final = socket.SOCK_STREAM | getattr(socket, "SOCK_NONBLOCK", 0)
 
-_UNDER_WAY: Final = frozenset({errno.EINPROGRESS, errno.EALREADY})
-_CONNECTED: Final = frozenset({0, errno.EISCONN})
+# Results of `try_connect` while the socket connects.
+CONNECTING: Final = frozenset({errno.EINPROGRESS, errno.EALREADY})
 
 
 def create_socket(host: str) -> socket.socket:
@@ -35,6 +35,15 @@ def create_socket(host: str) -> socket.socket:
     if sock.getblocking():
         sock.setblocking(False)
     return sock
+
+
+def try_connect(sock: socket.socket, address: Any) -> int:  # noqa: ANN401 - a socket address
+    """Start to connect. Returns 0 if the socket is connected, one of CONNECTING, or the error."""
+    error = sock.connect_ex(address)
+    if error == errno.EINPROGRESS:
+        # Linux has connected to this machine by now: then there is nothing to wait for.
+        error = sock.connect_ex(address)
+    return 0 if error == errno.EISCONN else error
 
 
 class SocketTransport(asyncio.Transport):
@@ -125,13 +134,10 @@ class SocketTransport(asyncio.Transport):
     def _connect(self, address: tuple[str, int]) -> None:
         sock = self._socket
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        error = sock.connect_ex(address)
-        if error == errno.EINPROGRESS:
-            # Linux has connected to this machine by now: then there is nothing to wait for.
-            error = sock.connect_ex(address)
-        if error in _CONNECTED:
+        error = try_connect(sock, address)
+        if not error:
             self._on_connected()
-        elif error in _UNDER_WAY:
+        elif error in CONNECTING:
             self._loop.add_writer(sock.fileno(), self._on_connect_over)
         else:
             self._loop.call_soon(self._fail_to_connect, error)

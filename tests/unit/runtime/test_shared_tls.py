@@ -7,17 +7,19 @@ import socket
 import ssl
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import Mock
 
 import pytest
 
+from proxyless.base import IpAddress
+from proxyless.runtime.network import AsyncioNetwork
 from proxyless.runtime.shared_tls import BUFFER_BYTES, SharedBufferTls, connect_tls
 from tests.certificates import CertificateAuthority
 from tests.worlds.transports import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from types import FrameType
 
 NAME = "api.test"
@@ -211,6 +213,33 @@ async def test_connection_has_no_buffer_of_its_own() -> None:
     assert owned == [first.get_buffer(-1).obj]
     for connection in (first, second):
         connection.secured.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others connect later, even to themselves")
+async def test_connection_to_this_machine_registers_its_socket_once(
+    echo_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    registered: list[str] = []
+    for name, method in (("reader", loop.add_reader), ("writer", loop.add_writer)):
+
+        def add(
+            *args: Any,  # noqa: ANN401 - as the method
+            name: str = name,
+            method: Callable[..., None] = method,
+        ) -> None:
+            registered.append(name)
+            method(*args)
+
+        monkeypatch.setattr(loop, f"add_{name}", add)
+    transport, _ = await AsyncioNetwork().connect(
+        IpAddress("127.0.0.1", echo_port),
+        Receiver,
+        tls=AUTHORITY.client_context(),
+        server_hostname=NAME,
+    )
+    transport.close()
+    assert registered == ["reader"]
 
 
 async def test_one_write_is_as_few_records_as_possible() -> None:
