@@ -79,9 +79,7 @@ class TlsSource(Protocol):
 
 def client_context(tls: ClientTls) -> ssl.SSLContext:
     """The context for a configuration. Raises ValueError if the certificates are not usable."""
-    # Names are sent and checked per connection, so servers share a context.
-    nameless = replace(tls, server_name=None, check_peer=None)
-    return _contexts.find_or_make(nameless, _find_roots_file(tls))
+    return _contexts.find_or_make(tls, _find_roots_file(tls))
 
 
 def identity_digest(certificate_chain: bytes, private_key: bytes) -> bytes:
@@ -95,7 +93,8 @@ def drop_identity(digest: bytes) -> None:
 
 
 _RootsFile = tuple[str, int] | None
-# The settings without certificate and key, the file of the default roots, digest of the identity.
+# The settings without names, certificate and key; the file of the default roots; digest of the
+# identity.
 _ContextKey = tuple[ClientTls, _RootsFile, bytes]
 
 
@@ -113,7 +112,11 @@ class _ContextCache:
     def find_or_make(self, tls: ClientTls, roots_file: _RootsFile) -> ssl.SSLContext:
         chain, private_key = tls.certificate_chain or b"", tls.private_key or b""
         digest = identity_digest(chain, private_key) if chain or private_key else b""
-        key = (replace(tls, certificate_chain=None, private_key=None), roots_file, digest)
+        # Names are sent and checked per connection, so servers share a context.
+        settings = replace(
+            tls, server_name=None, check_peer=None, certificate_chain=None, private_key=None
+        )
+        key = (settings, roots_file, digest)
         with self._lock:
             context = self._contexts.pop(key, None)
             if context is not None:
