@@ -24,7 +24,7 @@ from proxyless.xds.config.attributes import LOCALITY, LOCALITY_WEIGHT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from proxyless.base import Endpoint, ValidationErrors
+    from proxyless.base import Attributes, Endpoint, ValidationErrors
     from proxyless.lb import Helper, PolicyRegistry, Update
 
 NAME: Final = "xds_wrr_locality_experimental"
@@ -42,7 +42,11 @@ class WrrLocalityConfig:
 def targets_of(endpoints: tuple[Endpoint, ...], policy: PolicyConfig) -> dict[str, TargetConfig]:
     """One target for each locality, in order of their first endpoints."""
     targets: dict[str, TargetConfig] = {}
+    attributes: Attributes | None = None
     for endpoint in endpoints:
+        if endpoint.attributes is attributes:  # The same locality as the last endpoint.
+            continue
+        attributes = endpoint.attributes
         path = path_of(endpoint)
         if path and path[0] not in targets:
             weight = endpoint.attributes.get(LOCALITY_WEIGHT) or 1
