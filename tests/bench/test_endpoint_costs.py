@@ -28,9 +28,9 @@ pytestmark = pytest.mark.skipif(
 FIRST, MORE = 20, 300
 # As many turns as all notifications of the endpoints take.
 NOTIFIED_TURNS = 100
-# Measured 67, with those of asyncio, and 424.
-OBJECTS_MAX = 68
-CALLS_MAX = 430
+# Measured 66, with those of asyncio, and 413.
+OBJECTS_MAX = 67
+CALLS_MAX = 418
 ROUND_ROBIN: tuple[Any, ...] = (
     {"xds_wrr_locality_experimental": {"childPolicy": [{"round_robin": {}}]}},
 )
