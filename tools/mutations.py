@@ -366,6 +366,14 @@ XDS = (
         tests=("tests/spec/test_d50_held_config.py",),
     ),
     Mutation(
+        "early-deletion-is-final-at-once",
+        "xds/client/early_deletions.py",
+        "if not self._awaited or not naming_types(resource_type):",
+        "if True or not naming_types(resource_type):",
+        "HOLD-10",
+        tests=("tests/spec/test_d50_held_config.py",),
+    ),
+    Mutation(
         "saved-resource-ends-the-fallback",
         "xds/client/cache.py",
         "        is_received = self.has_resource and self.saved_s is None\n",

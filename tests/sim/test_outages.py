@@ -147,3 +147,34 @@ def test_no_rpc_fails_when_the_control_plane_comes_back_with_another_mesh(
 
     made.world.run(story(), virtual_seconds=200.0)
     assert not made.world.exceptions
+
+
+@pytest.mark.spec("HOLD-10")
+@pytest.mark.parametrize("is_delta", [False, True])
+@pytest.mark.parametrize("late", [LISTENER, ROUTE_CONFIG])
+def test_no_rpc_fails_when_the_routes_come_long_after_the_clusters_of_another_mesh(
+    late: str, *, is_delta: bool
+) -> None:
+    """A server without an order of its own answers CDS, without the cluster in use, first."""
+    made = OutageWorld()
+    made.control.is_delta, made.control.is_paced = is_delta, False
+
+    async def story() -> None:
+        channel: Any = made.client.channel("xds:///orders")
+        await channel.channel_ready()
+        await made.call_for(channel, 2.0)
+        await made.stop()
+        made.control.set_snapshot(made.snapshot(1))
+        made.control.withhold(late)
+        await pause(10.0)
+        await made.control.start()
+        while not made.control.streams:
+            await pause(0.1)
+        await made.call_for(channel, 10.0)
+        assert set(made.replies) == {b"old"}
+        made.control.release()
+        await made.call_for(channel, 5.0)
+        assert made.replies[-1] == b"new"
+
+    made.world.run(story(), virtual_seconds=200.0)
+    assert not made.world.exceptions

@@ -9,10 +9,17 @@ import pytest
 
 from proxyless.base import Status, StatusCode
 from proxyless.metrics.instruments import XDS_HELD_CONFIGS
-from proxyless.xds.client.api import NoAnswer
+from proxyless.xds.bootstrap import DELTA
+from proxyless.xds.client.api import EarlyDeletion, NoAnswer
 from proxyless.xds.config import ClusterError
 from tests.worlds.stats_plugins import RecordingPlugin
-from tests.worlds.xds_clients import XdsClientWorld, text
+from tests.worlds.xds_clients import (
+    TextType,
+    WatchRecorder,
+    XdsClientWorld,
+    server_config,
+    text,
+)
 from tests.worlds.xds_dependencies import (
     CDS,
     EDS,
@@ -323,8 +330,8 @@ def test_hold_is_logged_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture)
     world.publish(endpoints("b", "10.0.0.2:80"))
     first, last = caplog.messages
     assert first == (
-        f'listener "{SERVICE}": routes in force are held, new ones wait for cluster "b", '
-        "which no xds server has answered"
+        f'listener "{SERVICE}": routes in force are held, new ones wait for the answer of '
+        'an xds server about cluster "b"'
     )
     assert last == f'listener "{SERVICE}": routes are not held any more, after 12.0 s'
 
@@ -421,3 +428,225 @@ def test_timer_means_does_not_exist_when_a_quiet_server_is_alive() -> None:
     assert missing.code is StatusCode.NOT_FOUND
     assert x.take() == ["v1"]
     world.close()
+
+
+# ---------------------------------------------------------------------------------------------
+# Deletions at the start of a stream
+
+
+class RestartWorld(XdsClientWorld):
+    """A client with a listener, routes and a cluster, whose server was restarted."""
+
+    def __init__(self, *features: str) -> None:
+        super().__init__(server_config("a", *features))
+        self.x = self.watch(self.listeners, "x")
+        self.y = self.watch(self.routes, "y")
+        self.c = self.watch(self.clusters, "c")
+        for resource_type, name in self.watched:
+            self.send(resource_type, name)
+        assert [each.take() for each in (self.x, self.y, self.c)] == [["v1"]] * 3
+        self.restart()
+
+    @property
+    def watched(self) -> list[tuple[TextType, str]]:
+        return [(self.listeners, "x"), (self.routes, "y"), (self.clusters, "c")]
+
+    @property
+    def is_delta(self) -> bool:
+        return DELTA in self.bootstrap.servers[0].features
+
+    def restart(self) -> None:
+        self.server().ads.end()
+        self.clock.advance(5)
+
+    def send(self, resource_type: TextType, name: str, value: str = "v1") -> None:
+        if self.is_delta:
+            self.server().respond_delta(resource_type, (name, "1", text(name, value)))
+        else:
+            self.server().respond(resource_type, text(name, value))
+
+    def delete(self, resource_type: TextType, name: str) -> None:
+        if self.is_delta:
+            self.server().respond_delta(resource_type, removed=[name])
+        else:
+            self.server().respond(resource_type)
+
+    def delete_early(self) -> None:
+        self.delete(self.clusters, "c")
+        (early,) = self.c.take()
+        assert isinstance(early, NoAnswer)
+        assert early.code is StatusCode.NOT_FOUND
+
+    def take_deletion(self) -> str:
+        (final,) = self.c.take()
+        assert type(final) is Status
+        assert final.code is StatusCode.NOT_FOUND
+        return final.details
+
+
+VARIANTS = pytest.mark.parametrize("features", [(), (DELTA,)], ids=["state of the world", "delta"])
+
+
+@pytest.mark.spec("HOLD-10")
+@VARIANTS
+def test_deletion_before_the_routes_of_a_new_stream_is_final_when_these_are_answered(
+    features: tuple[str, ...],
+) -> None:
+    world = RestartWorld(*features)
+    world.delete_early()
+    world.send(world.listeners, "x")
+    assert world.c.take() == []
+    world.send(world.routes, "y")
+    assert "deleted by xds server" in world.take_deletion()
+    assert world.y.take() == []
+    # It is reported once.
+    world.send(world.routes, "y", "v2")
+    world.clock.advance(100)
+    assert world.c.take() == []
+    world.close()
+
+
+@pytest.mark.spec("HOLD-10")
+@VARIANTS
+def test_deletion_after_the_routes_of_a_new_stream_is_final(features: tuple[str, ...]) -> None:
+    world = RestartWorld(*features)
+    world.send(world.routes, "y", "v2")
+    world.send(world.listeners, "x")
+    world.delete(world.clusters, "c")
+    assert "deleted by xds server" in world.take_deletion()
+    world.close()
+
+
+@pytest.mark.spec("HOLD-10")
+def test_deletion_on_the_first_stream_is_final() -> None:
+    world = XdsClientWorld()
+    server = world.server()
+    world.watch(world.routes, "y")
+    c = world.watch(world.clusters, "c")
+    server.respond(world.clusters, text("c"))
+    server.respond(world.clusters)
+    (_, deleted) = c.take()
+    assert type(deleted) is Status
+    world.close()
+
+
+@pytest.mark.spec("HOLD-10")
+@VARIANTS
+def test_deletion_before_the_routes_is_final_after_the_resource_timer(
+    features: tuple[str, ...],
+) -> None:
+    world = RestartWorld(*features)
+    world.delete_early()
+    world.clock.advance(14.9)
+    assert world.c.take() == []
+    world.clock.advance(0.1)
+    assert "not sent by xds server" in world.take_deletion()
+    world.send(world.listeners, "x")
+    world.send(world.routes, "y")
+    assert world.c.take() == []
+    world.close()
+
+
+@pytest.mark.spec("HOLD-10")
+@VARIANTS
+def test_cluster_that_comes_after_its_early_deletion_is_in_use(features: tuple[str, ...]) -> None:
+    world = RestartWorld(*features)
+    world.delete_early()
+    world.send(world.clusters, "c")
+    assert world.c.take() == ["v1"]
+    world.send(world.listeners, "x")
+    world.send(world.routes, "y")
+    world.clock.advance(100)
+    assert world.c.take() == []
+    world.close()
+
+
+@pytest.mark.spec("HOLD-10")
+@pytest.mark.parametrize("is_lost", [False, True], ids=["restart", "outage"])
+def test_early_deletion_waits_on_the_next_stream_as_well(is_lost: bool) -> None:
+    world = RestartWorld()
+    world.delete_early()
+    world.server().is_up = not is_lost
+    world.restart()
+    if is_lost:
+        world.server().fail()
+        world.clock.advance(100)
+        world.server().recover()
+        world.settle()
+    world.send(world.listeners, "x")
+    world.send(world.routes, "y")
+    assert world.c.take() == []
+    world.delete(world.clusters, "c")
+    assert "deleted by xds server" in world.take_deletion()
+    world.close()
+
+
+@pytest.mark.spec("HOLD-10")
+def test_early_deletion_does_not_wait_for_routes_that_are_not_watched_any_more() -> None:
+    world = XdsClientWorld()
+    server = world.server()
+    recorders = [WatchRecorder() for _ in range(4)]
+    keys = [(world.listeners, "x"), (world.routes, "y"), (world.clusters, "c")]
+    cancels = [
+        world.client.watch(resource_type, name, recorder)
+        for (resource_type, name), recorder in zip(keys, recorders, strict=False)
+    ]
+    world.settle()
+    for resource_type, name in keys:
+        server.respond(resource_type, text(name))
+    server.ads.end()
+    world.clock.advance(5)
+    server.respond(world.clusters)
+    recorders[2].take()
+    server.respond(world.listeners, text("x", "v2"))
+    cancels[1]()
+    world.client.watch(world.routes, "z", recorders[3])
+    world.settle()
+    server.respond(world.routes, text("z"))
+    (final,) = recorders[2].take()
+    assert type(final) is Status
+    # Nothing is left of a cluster whose watch ended.
+    server.respond(world.clusters, text("c"))
+    server.ads.end()
+    world.clock.advance(5)
+    server.respond(world.clusters)
+    cancels[2]()
+    world.settle()
+    server.respond(world.listeners, text("x"))
+    server.respond(world.routes, text("z"))
+    world.close()
+
+
+@pytest.mark.spec("HOLD-10")
+def test_routes_in_force_keep_a_cluster_that_was_deleted_before_they_were_sent_again() -> None:
+    world = start_plain("a", "b")
+    before = list(world.events)
+    world.publish_error(CDS, "a", EarlyDeletion(StatusCode.NOT_FOUND, "does not exist"))
+    assert world.events == before
+    # The clusters of the routes go on changing.
+    world.publish(endpoints("a", "10.0.0.7:80"))
+    assert addresses(world, "a") == ["10.0.0.7:80"]
+    # The next routes do not need it.
+    world.publish(route_config("b"))
+    world.remove(CDS, "a")
+    assert set(world.config.clusters) == {"b"}
+
+
+@pytest.mark.spec("HOLD-10")
+def test_deletion_is_final_for_routes_that_still_name_the_cluster() -> None:
+    world = start_plain("a")
+    world.publish_error(CDS, "a", EarlyDeletion(StatusCode.NOT_FOUND, "does not exist"))
+    world.remove(CDS, "a")
+    found = world.config.clusters["a"]
+    assert isinstance(found, ClusterError)
+    assert found.does_not_exist
+
+
+@pytest.mark.spec("HOLD-07", "HOLD-10")
+def test_early_deletion_is_final_at_once_when_the_hold_is_disabled() -> None:
+    world = DependencyWorld(holds_config=False)
+    world.publish(listener(), route_config("a"), cluster("a"), endpoints("a", "10.0.0.1:80"))
+    world.publish_error(CDS, "a", EarlyDeletion(StatusCode.NOT_FOUND, "does not exist"))
+    found = world.config.clusters["a"]
+    assert isinstance(found, ClusterError)
+    assert found.does_not_exist

@@ -55,6 +55,7 @@ class TextType:
         self.type_url = f"type.googleapis.com/test.v3.{label}"
         self.label = label
         self.is_full_state = is_full_state
+        self.named_by: tuple[str, ...] = ()
         self.decoded = 0
 
     def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[str]:
@@ -71,6 +72,7 @@ class TextType:
 
 LISTENER = "Listener"
 ROUTES = "RouteConfiguration"
+CLUSTER = "Cluster"
 
 
 def text(name: str, value: str = "v1") -> bytes:
@@ -385,6 +387,8 @@ class XdsClientWorld:
         )
         self.listeners = TextType(LISTENER, is_full_state=True)
         self.routes = TextType(ROUTES)
+        self.clusters = TextType(CLUSTER, is_full_state=True)
+        self.clusters.named_by = (self.listeners.type_url, self.routes.type_url)
 
     def server(self, uri: str = "a") -> FakeXdsServer:
         return self.transports.server(uri)

@@ -51,6 +51,11 @@ class NoAnswer(Status):
 
 
 @frozen
+class EarlyDeletion(NoAnswer):
+    """Status of a resource that was deleted on a stream that has not sent what names it (D50)."""
+
+
+@frozen
 class Decoded(Generic[T_co]):
     """Result of decoding: a resource, or an error."""
 
@@ -86,6 +91,14 @@ class SteppedResourceType(ResourceType[T_co], Protocol[T_co]):
         """Like `decode`; yields the work of each step, in about microseconds."""
 
 
+class NamedResourceType(ResourceType[T_co], Protocol):
+    """Resource type whose resources are in use as long as resources of other types name them."""
+
+    @property
+    def named_by(self) -> tuple[str, ...]:
+        """Type URLs of these other types."""
+
+
 class CollectionType(ResourceType["Mapping[str, T_co]"], Protocol[T_co]):
     """Resource type of collections: a watched name ends in `/*`, its value has all members.
 
@@ -102,6 +115,11 @@ class CollectionType(ResourceType["Mapping[str, T_co]"], Protocol[T_co]):
 
 def is_collection_type(resource_type: ResourceType[object]) -> TypeGuard[CollectionType[object]]:
     return hasattr(resource_type, "decode_member")
+
+
+def naming_types(resource_type: ResourceType[object]) -> tuple[str, ...]:
+    """Type URLs of the types whose resources name those of this type."""
+    return getattr(resource_type, "named_by", ())
 
 
 class ResourceWatcher(Protocol[T_contra]):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from proxyless.base import OK, Status, StatusCode
 from proxyless.base.frozen import frozen
 from proxyless.xds.client.api import (
+    EarlyDeletion,
     NoAnswer,
     ResourceDump,
     ResourceStatus,
@@ -30,7 +31,7 @@ from proxyless.xds.client.notifications import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from proxyless.xds.client.collection import Collection
+    from proxyless.xds.client.collection import Collection, CollectionCache
 
 _NOTHING = object()
 
@@ -101,6 +102,11 @@ class Entry:
         # The timer of a silent stream says nothing about the resource.
         is_absent = self.status is ResourceStatus.DOES_NOT_EXIST
         return is_received or (is_absent and not isinstance(self._data_error, NoAnswer))
+
+    @property
+    def is_deleted_early(self) -> bool:
+        """Whether it was deleted on a stream that has not sent what names it."""
+        return isinstance(self._data_error, EarlyDeletion)
 
     @property
     def is_settled(self) -> bool:
@@ -200,7 +206,7 @@ class Entry:
 
     def on_reachable(self) -> Notification | None:
         """The server sent a response, perhaps without this resource."""
-        is_silence = isinstance(self._data_error, NoAnswer)
+        is_silence = isinstance(self._data_error, NoAnswer) and not self.is_deleted_early
         if self._outage.is_ok and not is_silence:
             return None
         self._outage = OK
@@ -318,3 +324,11 @@ class DecodedResourceCache:
         serialized = self._bytes_of.pop(name, None)
         if serialized is not None:
             self._by_bytes.pop(serialized, None)
+
+
+def make_cache(resource_type: ResourceType[Any]) -> DecodedResourceCache | CollectionCache:
+    if not is_collection_type(resource_type):
+        return DecodedResourceCache()
+    from proxyless.xds.client.collection import CollectionCache  # noqa: PLC0415 - few need it
+
+    return CollectionCache()

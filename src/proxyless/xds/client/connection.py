@@ -24,9 +24,10 @@ from proxyless.xds.client.api import (
     ResourceType,
     ServerView,
     is_collection_type,
+    naming_types,
 )
 from proxyless.xds.client.authorities import AuthorityServers, find_entry
-from proxyless.xds.client.cache import DecodedResourceCache, Entry, ResourceKey
+from proxyless.xds.client.cache import DecodedResourceCache, Entry, ResourceKey, make_cache
 from proxyless.xds.client.notifications import LOGGER, NotificationQueue
 from proxyless.xds.client.response import Decision, ErrorRules, Outcome
 from proxyless.xds.client.retried_stream import RetriedStream, Tools
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from proxyless.xds.client import codec
     from proxyless.xds.client.collection import Collection, CollectionCache
     from proxyless.xds.client.collection_response import CollectionDecision
+    from proxyless.xds.client.early_deletions import EarlyDeletions
     from proxyless.xds.client.transport import Transport
 
 # Times after which the text about a silent server changes. Each change is published to every
@@ -112,15 +114,15 @@ class Connection:
         from proxyless.xds.client.resource_timers import ResourceTimers  # noqa: PLC0415
 
         self._timers = ResourceTimers(tools.clock, rules.timeout_s, self._stream, self._on_expired)
+        # Deletions on this stream; None if it started without resources in use.
+        self._deletions: EarlyDeletions | None = None
         # The response under way, if it takes more than one turn.
         self._job: StepsJob | None = None
-        self._is_closed = False
         transport.watch_connectivity(self._on_connectivity)
         self._stream.start()
 
     def close(self) -> None:
         """End the stream and all timers. Idempotent; its owner closes the transport."""
-        self._is_closed = True
         self._timers.stop_all()
         self._drop_job()
         self._silence_timer.cancel()
@@ -146,7 +148,7 @@ class Connection:
         type_url, name = entry.key
         self._types[type_url] = entry.type
         if type_url not in self._caches:
-            self._caches[type_url] = _make_cache(entry.type)
+            self._caches[type_url] = make_cache(entry.type)
         self._ads.subscribe(type_url, name)
         self._owner.request_flush(self)
 
@@ -205,7 +207,18 @@ class Connection:
                 find_used = partial(self._find_collection, type_url)
                 members[type_url] = cache.start_stream(find_used)
         self._ads.open_stream(self._find_held, members)
+        self._deletions = self._make_deletions()
         self._owner.request_flush(self)
+
+    def _make_deletions(self) -> EarlyDeletions | None:
+        naming = {type_url for each in self._types.values() for type_url in naming_types(each)}
+        found = [each.entries_of(url) for each in self.authorities.values() for url in naming]
+        in_use = [entry for entries in found for entry in entries if entry.has_resource]
+        if not in_use:
+            return None
+        from proxyless.xds.client.early_deletions import EarlyDeletions  # noqa: PLC0415 - seldom
+
+        return EarlyDeletions(self._context, in_use)
 
     def _find_held(self, type_url: str, name: str) -> bool | None:
         """Whether the resource in use is the one that this server sent last; None if none is."""
@@ -292,11 +305,11 @@ class Connection:
         outcome = yield from decision.run_in_steps(response)
         # What is decided in one turn is small enough to be applied in one.
         for part in (outcome,) if self._job is None else self._split(outcome):
-            for update in part.updates:
-                self._timers.stop(update.entry.key)
-            self._owner.apply(self, part)
+            self._apply(resource_type, part)
             if part is not outcome:
                 yield _APPLY_WORK
+        if self._deletions is not None and (final := self._deletions.take_final(self._is_watched)):
+            self._apply(resource_type, final)
         if self._tools.trace.active:
             self._trace_response(response, outcome.error)
         self._log.log_nack(outcome)
@@ -305,6 +318,16 @@ class Connection:
         else:
             # The stream has ended since. The next one starts with this version.
             self._ads.accept(outcome)
+
+    def _apply(self, resource_type: ResourceType[Any], outcome: Outcome) -> None:
+        for update in outcome.updates:
+            self._timers.stop(update.entry.key)
+        if self._deletions is None:
+            self._owner.apply(self, outcome)
+            return
+        outcome = self._deletions.defer(resource_type, outcome)
+        self._owner.apply(self, outcome)
+        self._wait_for(each.entry.key for each in outcome.updates if each.entry.is_deleted_early)
 
     def _decide_members(
         self, resource_type: ResourceType[Any], cache: CollectionCache
@@ -345,8 +368,9 @@ class Connection:
             self._fail(one_line(f"stream ended before any response: {status}"))
 
     def _on_connectivity(self, status: Status) -> None:
-        # Load reports may keep the transport open for longer than this connection.
-        if not self._is_closed:
+        # Load reports may keep the transport open for longer than this connection, which is closed
+        # when the last authority leaves it.
+        if self.authorities:
             self._fail(_reason_of(status))
 
     def _fail(self, reason: str) -> None:
@@ -431,14 +455,6 @@ def _make_variant(server: ServerConfig, node: Node) -> AdsVariant:
     from proxyless.xds.client.delta import DeltaState  # noqa: PLC0415 - few clients need it
 
     return DeltaState(node)
-
-
-def _make_cache(resource_type: ResourceType[Any]) -> DecodedResourceCache | CollectionCache:
-    if not is_collection_type(resource_type):
-        return DecodedResourceCache()
-    from proxyless.xds.client.collection import CollectionCache  # noqa: PLC0415 - few need it
-
-    return CollectionCache()
 
 
 class _ServerLog:

@@ -386,7 +386,7 @@ class Decision:
             entry
             for authority in self._authorities.values()
             for entry in authority.entries_of(self._type.type_url)
-            if entry.has_resource and entry.name not in self._present
+            if (entry.has_resource or entry.is_deleted_early) and entry.name not in self._present
         ]
 
     def _remove(self, name: str) -> None:
@@ -403,7 +403,7 @@ class Decision:
     def _delete(self, entry: Entry) -> None:
         drops = self._rules.deletion_drops
         effect = ", kept in use" if entry.has_resource and not drops else ""
-        verb = "deleted" if entry.has_resource else "not known"
+        verb = "deleted" if entry.has_resource or entry.is_deleted_early else "not known"
         why = f"{verb} by xds server {quote(self._context.server.uri)}{effect}"
         text = f"{self._label} {quote(entry.name)}: does not exist ({why})"
         self._fail(entry, ResourceStatus.DOES_NOT_EXIST, StatusCode.NOT_FOUND, text, drops=drops)

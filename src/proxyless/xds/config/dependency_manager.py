@@ -212,7 +212,7 @@ class XdsDependencyManager:
         first = next(iter(plan.unanswered))
         self._tools.dns_context.trace.emit("xds_resolver.held", awaited=str(first))
         text = (
-            "%s: routes in force are held, new ones wait for %s, which no xds server has answered"
+            "%s: routes in force are held, new ones wait for the answer of an xds server about %s"
         )
         LOGGER.warning(text, listener, first)
 

@@ -47,6 +47,13 @@ def test_cluster_type_is_full_state() -> None:
     assert KIND.is_full_state
 
 
+@pytest.mark.spec("HOLD-10")
+def test_cluster_type_is_named_by_listeners_and_routes() -> None:
+    prefix = "type.googleapis.com/envoy.config"
+    expected = (f"{prefix}.listener.v3.Listener", f"{prefix}.route.v3.RouteConfiguration")
+    assert KIND.named_by == expected
+
+
 def test_cluster_without_name_is_rejected() -> None:
     decoded = decode_cluster(cluster(name=""))
     assert decoded == Decoded(
