@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from proxyless.base import State, quote
+from proxyless.base import State, one_line, quote
 from proxyless.base.explanation import Explanation
 from proxyless.base.texts import count
 from proxyless.front.call_route import call_route
@@ -163,6 +163,9 @@ def _explain_server(server: ServerView) -> Explanation:
         text = server.newest.details + (", is connected now" if server.is_stream_ready else "")
     elif server.has_answered:
         text = f"{name}: answers"
+        if server.short_streams:
+            ended = f"its last {server.short_streams} streams ended soon: {server.last_end}"
+            text += f", {one_line(ended)}"
     else:
         state = "is connected" if server.is_stream_ready else "is being connected"
         text = f"{name}: {state}"

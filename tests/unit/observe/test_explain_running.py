@@ -307,6 +307,22 @@ def test_explanation_names_the_resource_that_routes_in_force_are_held_for(mesh: 
     mesh.run(story)
 
 
+def test_explanation_shows_a_control_plane_that_ends_its_streams_soon(mesh: Mesh) -> None:
+    async def story() -> None:
+        await mesh.until_connected()
+        assert f"{SERVER}: answers\n" in f"{mesh.channel.explain(UNARY)}\n"
+        for _ in range(4):
+            mesh.control.break_streams()
+            await pause(3.0)
+        shown = str(mesh.channel.explain(UNARY))
+        ended = "its last 4 streams ended soon: UNAVAILABLE: broken on purpose"
+        assert f"{SERVER}: answers, {ended}\n" in f"{shown}\n"
+        await pause(15.0)
+        assert "ended soon" not in str(mesh.channel.explain(UNARY))
+
+    mesh.run(story)
+
+
 def test_explanation_counts_what_gate_waits_for_when_it_is_much(mesh: Mesh) -> None:
     async def story() -> None:
         await mesh.until_connected()

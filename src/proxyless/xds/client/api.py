@@ -12,7 +12,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeGuard, TypeVar, runtime_checkable
 
-from proxyless.base import Status
+from proxyless.base import OK, Status
 from proxyless.base.environment import read_flag
 from proxyless.base.frozen import frozen
 
@@ -184,6 +184,10 @@ class ServerView:
     retry_in_s: float | None
     # Remaining time of the resource timers, by type URL and name.
     waits: Mapping[tuple[str, str], float]
+    # The number of its last streams that all ended soon after their start, if it is remarkable,
+    # and the end of the last one.
+    short_streams: int = 0
+    last_end: Status = OK
 
 
 @frozen(kw_only=True)

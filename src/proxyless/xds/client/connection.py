@@ -31,7 +31,7 @@ from proxyless.xds.client.cache import DecodedResourceCache, Entry, ResourceKey,
 from proxyless.xds.client.notifications import LOGGER, NotificationQueue
 from proxyless.xds.client.response import Decision, ErrorRules, Outcome
 from proxyless.xds.client.retried_stream import RetriedStream, Tools
-from proxyless.xds.error_texts import name_server, with_node
+from proxyless.xds.error_texts import name_resource, name_server, with_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -140,6 +140,8 @@ class Connection:
             stream.has_answered,
             retry_in_s,
             left_s,
+            stream.short_streams(self._tools.clock.now_s()),
+            stream.last_end,
         )
 
     # Called by the client
@@ -358,7 +360,11 @@ class Connection:
             self._ads.answer_later(outcome)
 
     def on_stream_ended(self, status: Status, *, has_answered: bool) -> None:
+        awaited = next(iter(self._timers.left_s()), None)
         self._timers.stop_all()
+        if awaited is not None and self._stream.short_streams(self._tools.clock.now_s()):
+            text = f"ends each stream soon, before it has sent {name_resource(*awaited)}: {status}"
+            self._warn(one_line(text))
         self._ads.close_stream()
         self._tools.trace.emit("xds.stream_ended", server=self.server.uri, status=status)
         # "we do not consider it an error if the ADS stream was closed after having received a

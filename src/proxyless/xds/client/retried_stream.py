@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from proxyless.base import NULL_TRACE, Backoff, BackoffPolicy, Status, Trace
+from proxyless.base import NULL_TRACE, OK, Backoff, BackoffPolicy, Status, Trace
 from proxyless.base.frozen import frozen
 from proxyless.runtime import IDLE_TIMER, UNLIMITED_WORK, Clock, Random, Timer, Work
 
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 # average: a client finds a control plane that is back after 11 s on average, and 10,000 clients
 # make 500 attempts per second.
 CONTROL_PLANE_BACKOFF: Final = BackoffPolicy(max_s=20.0, jitter=0.5)
+# A stream that ends earlier is short: no resource timer fires on it.
+SHORT_STREAM_S: Final = 15.0
+# So many in a row are reported.
+SHORT_STREAMS_MIN: Final = 3
 
 
 @frozen
@@ -75,6 +79,9 @@ class RetriedStream:
         self.has_sent = False
         # Changes when a stream starts or ends.
         self.number = 0
+        # Short streams in a row on which the server answered, and the end of the last stream.
+        self._short_streams = 0
+        self.last_end = OK
         # Between two streams.
         self._backoff = Backoff(tools.backoff)
         self._timer: Timer = IDLE_TIMER
@@ -85,6 +92,11 @@ class RetriedStream:
         self.number += 1
         self._stream = self._transport.open(self._path, self)
         self._owner.on_stream_opened()
+
+    def short_streams(self, now_s: float) -> int:
+        """Short streams in a row on which the server answered; 0 if the current one is not."""
+        is_over = self._stream is not None and now_s - self._started_s >= SHORT_STREAM_S
+        return 0 if is_over or self._short_streams < SHORT_STREAMS_MIN else self._short_streams
 
     def retry_in_s(self, now_s: float) -> float | None:
         """Time until the next stream, or the next attempt to connect; None if it is unknown."""
@@ -146,6 +158,9 @@ class RetriedStream:
             # "The backoff state will be reset when an ADS stream attempt does finally receive a
             # response" - A57
             self._backoff.reset()
+        is_short = self._tools.clock.now_s() - self._started_s < SHORT_STREAM_S
+        self._short_streams = self._short_streams + 1 if is_short and self.has_answered else 0
+        self.last_end = status
         again_s = self._started_s + self._backoff.next_delay_s(self._tools.random)
         if self.has_answered:
             # This stream has not failed: if the next one does, its delay is the first.

@@ -197,6 +197,63 @@ def test_newest_reason_of_an_outage_is_shown_at_once_and_published_with_the_next
     world.close()
 
 
+def end_short_stream(world: XdsClientWorld) -> None:
+    """Let the server answer with one resource, and end the stream."""
+    world.server().respond(world.listeners, text("x"))
+    world.server().ads.end(GONE)
+    world.clock.advance(3.0)
+
+
+def test_server_that_ends_its_streams_before_a_resource_is_logged_once(
+    lines: Callable[[], list[str]],
+) -> None:
+    world = XdsClientWorld()
+    world.watch(world.listeners, "x")
+    world.watch(world.routes, "y")
+    for _ in range(2):
+        end_short_stream(world)
+    assert lines() == []
+    for _ in range(5):
+        end_short_stream(world)
+    assert lines() == [
+        'WARNING xds server "a": ends each stream soon, before it has sent '
+        f'route configuration "y": {GONE} (node id "edge-7")'
+    ]
+    world.close()
+
+
+def test_server_that_ends_its_streams_after_all_resources_is_not_logged(
+    lines: Callable[[], list[str]],
+) -> None:
+    world = XdsClientWorld()
+    world.watch(world.listeners, "x")
+    for _ in range(5):
+        end_short_stream(world)
+    assert lines() == []
+    world.close()
+
+
+def test_short_streams_of_a_server_are_shown_until_one_lasts() -> None:
+    world = XdsClientWorld()
+    world.watch(world.listeners, "x")
+    shown = []
+    for _ in range(4):
+        end_short_stream(world)
+        (view,) = world.client.servers()
+        shown.append(view.short_streams)
+    assert shown == [0, 0, 3, 4]
+    assert view.last_end == GONE
+    world.clock.advance(15.0)
+    (view,) = world.client.servers()
+    assert view.short_streams == 0
+    # The count starts again.
+    world.server().respond(world.listeners, text("x"))
+    world.server().ads.end(GONE)
+    (view,) = world.client.servers()
+    assert view.short_streams == 0
+    world.close()
+
+
 def test_outage_is_logged_with_its_length_when_it_ends(lines: Callable[[], list[str]]) -> None:
     world = XdsClientWorld()
     world.watch(world.listeners, "x")
