@@ -582,6 +582,35 @@ def test_early_deletion_waits_on_the_next_stream_as_well(is_lost: bool) -> None:
 
 
 @pytest.mark.spec("HOLD-10")
+@VARIANTS
+def test_deletion_by_a_fallback_server_waits_for_its_routes(features: tuple[str, ...]) -> None:
+    servers = [server_config("a", *features), server_config("b", *features)]
+    world = XdsClientWorld(*servers)
+    first, second = world.server("a"), world.server("b")
+    keys = ((world.listeners, "x"), (world.routes, "y"), (world.clusters, "c"))
+    recorders = [world.watch(resource_type, name) for resource_type, name in keys]
+    for resource_type, name in keys:
+        if features:
+            first.respond_delta(resource_type, (name, "1", text(name)))
+        else:
+            first.respond(resource_type, text(name))
+    assert [each.take() for each in recorders] == [["v1"]] * 3
+    # The next routes name a cluster that the first server does not send any more.
+    world.watch(world.clusters, "new")
+    first.is_up = False
+    first.ads.end()
+    first.fail()
+    world.clock.advance(5)
+    if features:
+        second.respond_delta(world.clusters, removed=["c"])
+    else:
+        second.respond(world.clusters)
+    (early,) = recorders[-1].take()
+    assert isinstance(early, EarlyDeletion)
+    world.close()
+
+
+@pytest.mark.spec("HOLD-10")
 def test_early_deletion_does_not_wait_for_routes_that_are_not_watched_any_more() -> None:
     world = XdsClientWorld()
     server = world.server()

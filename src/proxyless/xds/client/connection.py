@@ -209,7 +209,6 @@ class Connection:
                 find_used = partial(self._find_collection, type_url)
                 members[type_url] = cache.start_stream(find_used)
         self._ads.open_stream(self._find_held, members)
-        self._deletions = self._make_deletions()
         self._owner.request_flush(self)
 
     def _make_deletions(self) -> EarlyDeletions | None:
@@ -239,6 +238,8 @@ class Connection:
         if self._ads.sends_versions_in_use:
             # Not earlier: while the stream waits, a fallback server may replace what is in use.
             self._open_stream()
+        # Not earlier: a fallback server opens its first stream before it has subscriptions.
+        self._deletions = self._make_deletions()
         self.flush()
         # "A connection has been established …, and the stream has been dispatched" - A57
         self._wait_for(self._ads.subscriptions)
