@@ -114,7 +114,7 @@ class Connection:
         from proxyless.xds.client.resource_timers import ResourceTimers  # noqa: PLC0415
 
         self._timers = ResourceTimers(tools.clock, rules.timeout_s, self._stream, self._on_expired)
-        # Deletions on this stream; None if it started without resources in use.
+        # Deletions on this stream; None if no resources were in use when it was answered first.
         self._deletions: EarlyDeletions | None = None
         # The response under way, if it takes more than one turn.
         self._job: StepsJob | None = None
@@ -238,8 +238,6 @@ class Connection:
         if self._ads.sends_versions_in_use:
             # Not earlier: while the stream waits, a fallback server may replace what is in use.
             self._open_stream()
-        # Not earlier: a fallback server opens its first stream before it has subscriptions.
-        self._deletions = self._make_deletions()
         self.flush()
         # "A connection has been established …, and the stream has been dispatched" - A57
         self._wait_for(self._ads.subscriptions)
@@ -284,6 +282,9 @@ class Connection:
         if stream_number != self._stream.number:
             # The stream has ended since, and so have its requests.
             return response.type_url in self._types
+        if not self._stream.has_answered:
+            # Not earlier: until now, a fallback server or saved resources may have been used.
+            self._deletions = self._make_deletions()
         self._stream.note_answer()
         if not self._ads.is_expected(response.type_url):
             kind = quote(response.type_url)

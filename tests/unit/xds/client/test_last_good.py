@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from proxyless.base import Status
 from proxyless.runtime import VirtualClock, WorkQueue
 from proxyless.xds.bootstrap import DELTA, Authority, Bootstrap, ServerConfig
 from proxyless.xds.client import DecodeContext, Decoded
+from proxyless.xds.client.api import EarlyDeletion
 from proxyless.xds.client.cache import ResourceKey
 from proxyless.xds.client.config_file import SavedResource
 from proxyless.xds.client.last_good import (
@@ -22,7 +24,9 @@ from proxyless.xds.client.last_good import (
 )
 from tests.worlds.collections import GLOB, MEMBERS, member
 from tests.worlds.xds_clients import (
+    CLUSTER,
     LISTENER,
+    ROUTES,
     TextType,
     WatchRecorder,
     XdsClientWorld,
@@ -706,3 +710,21 @@ def test_collection_is_saved_and_used_with_its_members() -> None:
     after.server().respond_delta(MEMBERS, member("y"))
     assert {name.rpartition("/")[2] for name in watcher.take()[-1]} == {"y"}
     after.close()
+
+
+@pytest.mark.spec("HOLD-10")
+def test_saved_cluster_is_deleted_early_by_a_server_that_was_silent_at_first() -> None:
+    world = CachedWorld(
+        MemoryStore({**saved(ROUTES, "y"), **saved(CLUSTER, "c")}), server_config("a"), is_up=True
+    )
+    world.watch(world.routes, "y")
+    c = world.watch(world.clusters, "c")
+    world.clock.advance(3.0)
+    assert c.take() == ["saved"]
+    world.server().respond(world.clusters)
+    (early,) = c.take()
+    assert isinstance(early, EarlyDeletion)
+    world.server().respond(world.routes, text("y"))
+    (final,) = c.take()
+    assert type(final) is Status
+    world.close()
