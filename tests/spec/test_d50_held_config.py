@@ -582,6 +582,25 @@ def test_early_deletion_waits_on_the_next_stream_as_well(is_lost: bool) -> None:
 
 
 @pytest.mark.spec("HOLD-10")
+def test_cluster_that_was_never_sent_is_not_known_as_early() -> None:
+    """The newest routes named it when the control plane went away."""
+    world = RestartWorld(DELTA)
+    new = world.watch(world.clusters, "new")
+    world.delete(world.clusters, "new")
+    (early,) = new.take()
+    assert isinstance(early, EarlyDeletion)
+    assert early.details == (
+        'cluster "new": does not exist (not known by xds server "a", which has not sent the routes '
+        'again yet) (node id "edge-7")'
+    )
+    world.send(world.listeners, "x")
+    world.send(world.routes, "y")
+    (final,) = new.take()
+    assert type(final) is Status
+    world.close()
+
+
+@pytest.mark.spec("HOLD-10")
 @VARIANTS
 def test_deletion_by_a_fallback_server_waits_for_its_routes(features: tuple[str, ...]) -> None:
     servers = [server_config("a", *features), server_config("b", *features)]

@@ -67,14 +67,15 @@ class EarlyDeletions:
 
     def _mark(self, update: ResourceUpdate) -> ResourceUpdate:
         self._deleted[update.entry] = update
-        server = name_server(self._context.server.uri)
-        why = f"does not exist (deleted by {server}, which has not sent the routes again yet)"
-        text = f"{name_resource(*update.entry.key)}: {why}"
+        entry, server = update.entry, name_server(self._context.server.uri)
+        verb = "deleted" if entry.has_resource or entry.is_deleted_early else "not known"
+        why = f"{verb} by {server}, which has not sent the routes again yet"
+        text = f"{name_resource(*entry.key)}: does not exist ({why})"
         details = with_node(text, self._context.bootstrap.node.id)
         return update._replace(value=EarlyDeletion(update.value.code, details))
 
 
 def _is_deletion(update: ResourceUpdate) -> bool:
-    """Whether a resource that is in use, or was until an early deletion, is dropped."""
-    is_in_use = update.entry.has_resource or update.entry.is_deleted_early
-    return is_in_use and update.drops and update.status is ResourceStatus.DOES_NOT_EXIST
+    """Whether there is no resource any more, or none yet, because it does not exist."""
+    is_without = update.drops or not update.entry.has_resource
+    return is_without and update.status is ResourceStatus.DOES_NOT_EXIST
