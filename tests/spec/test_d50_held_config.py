@@ -681,6 +681,20 @@ def test_routes_in_force_keep_a_cluster_that_was_deleted_before_they_were_sent_a
 
 
 @pytest.mark.spec("HOLD-10")
+def test_routes_in_force_keep_endpoints_that_were_deleted_before_the_routes_were_sent_again() -> (
+    None
+):
+    world = start_plain("a")
+    before = list(world.events)
+    early = EarlyDeletion(StatusCode.NOT_FOUND, "does not exist")
+    world.publish_error(EDS, "a", early)
+    world.publish_error(CDS, "a", early)
+    assert world.events == before
+    world.publish(route_config("b"), cluster("b"), endpoints("b", "10.0.0.2:80"))
+    assert set(world.config.clusters) == {"b"}
+
+
+@pytest.mark.spec("HOLD-10")
 def test_deletion_is_final_for_routes_that_still_name_the_cluster() -> None:
     world = start_plain("a")
     world.publish_error(CDS, "a", EarlyDeletion(StatusCode.NOT_FOUND, "does not exist"))

@@ -96,7 +96,7 @@ class NamedResourceType(ResourceType[T_co], Protocol):
 
     @property
     def named_by(self) -> tuple[str, ...]:
-        """Type URLs of these other types."""
+        """Type URLs of the other types: of the first ones, if these name them indirectly."""
 
 
 class CollectionType(ResourceType["Mapping[str, T_co]"], Protocol[T_co]):

@@ -28,7 +28,7 @@ from proxyless.xds.parsing.lb_policy import (
     parse_duration_text,
 )
 from proxyless.xds.parsing.limits import CLUSTER_BYTES_MAX
-from proxyless.xds.parsing.listener import LISTENER
+from proxyless.xds.parsing.listener import ROUTING_TYPES
 from proxyless.xds.parsing.proto_fields import (
     add_error,
     check_config_source,
@@ -36,7 +36,6 @@ from proxyless.xds.parsing.proto_fields import (
     read_duration_s,
     read_uint32,
 )
-from proxyless.xds.parsing.route import ROUTE_CONFIGURATION
 from proxyless.xds.resources import (
     AggregateCluster,
     Cluster,
@@ -100,7 +99,7 @@ class ClusterType:
     type_url = f"{TYPE_URL_PREFIX}{CLUSTER}"
     is_full_state = True
     # Aggregate clusters name clusters, too, but these come in the same response.
-    named_by = (f"{TYPE_URL_PREFIX}{LISTENER}", f"{TYPE_URL_PREFIX}{ROUTE_CONFIGURATION}")
+    named_by = ROUTING_TYPES
 
     def decode(self, serialized: bytes, context: DecodeContext) -> Decoded[Cluster]:
         return finish(self.decode_in_steps(serialized, context))

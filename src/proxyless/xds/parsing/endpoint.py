@@ -24,6 +24,7 @@ from proxyless.xds.parsing.limits import (
     LOCALITIES_MAX,
     PRIORITIES_MAX,
 )
+from proxyless.xds.parsing.listener import ROUTING_TYPES
 from proxyless.xds.parsing.part_cache import PartCache
 from proxyless.xds.parsing.proto_fields import (
     UINT32_MAX,
@@ -70,6 +71,7 @@ class EndpointType:
 
     type_url: Final = f"{TYPE_URL_PREFIX}{CLUSTER_LOAD_ASSIGNMENT}"
     is_full_state: Final = False
+    named_by: Final = ROUTING_TYPES
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self._cache: Final = PartCache[EndpointInfo]()

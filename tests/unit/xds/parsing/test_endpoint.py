@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from proxyless.base import IpAddress
 from proxyless.xds.client.api import Decoded
+from proxyless.xds.parsing.cluster import ClusterType
 from proxyless.xds.parsing.endpoint import EndpointType
 from proxyless.xds.parsing.limits import ADDRESSES_MAX, PRIORITIES_MAX
 from proxyless.xds.resources import EndpointInfo, EndpointResource
@@ -38,6 +39,7 @@ def test_endpoint_type_is_not_full_state() -> None:
     kind = EndpointType()
     assert kind.type_url == "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
     assert not kind.is_full_state
+    assert kind.named_by == ClusterType.named_by
 
 
 def test_endpoint_has_all_its_addresses_in_order() -> None:
