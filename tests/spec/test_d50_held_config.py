@@ -590,8 +590,8 @@ def test_cluster_that_was_never_sent_is_not_known_as_early() -> None:
     (early,) = new.take()
     assert isinstance(early, EarlyDeletion)
     assert early.details == (
-        'cluster "new": does not exist (not known by xds server "a", which has not sent the routes '
-        'again yet) (node id "edge-7")'
+        'cluster "new": does not exist (not known by xds server "a", which has not sent listeners '
+        'and routes again yet) (node id "edge-7")'
     )
     world.send(world.listeners, "x")
     world.send(world.routes, "y")
@@ -692,6 +692,16 @@ def test_routes_in_force_keep_endpoints_that_were_deleted_before_the_routes_were
     assert world.events == before
     world.publish(route_config("b"), cluster("b"), endpoints("b", "10.0.0.2:80"))
     assert set(world.config.clusters) == {"b"}
+
+
+@pytest.mark.spec("HOLD-10")
+def test_routes_in_force_stay_when_they_are_deleted_before_the_listener_was_sent_again() -> None:
+    world = start_plain("a")
+    before = list(world.events)
+    world.publish_error(RDS, "routes", EarlyDeletion(StatusCode.NOT_FOUND, "does not exist"))
+    assert world.events == before
+    world.publish(listener("other"), route_config("a", name="other"))
+    assert world.config.route_config.name == "other"
 
 
 @pytest.mark.spec("HOLD-10")

@@ -69,7 +69,7 @@ class EarlyDeletions:
         self._deleted[update.entry] = update
         entry, server = update.entry, name_server(self._context.server.uri)
         verb = "deleted" if entry.has_resource or entry.is_deleted_early else "not known"
-        why = f"{verb} by {server}, which has not sent the routes again yet"
+        why = f"{verb} by {server}, which has not sent listeners and routes again yet"
         text = f"{name_resource(*entry.key)}: does not exist ({why})"
         details = with_node(text, self._context.bootstrap.node.id)
         return update._replace(value=EarlyDeletion(update.value.code, details))

@@ -28,7 +28,6 @@ from proxyless.xds.parsing.lb_policy import (
     parse_duration_text,
 )
 from proxyless.xds.parsing.limits import CLUSTER_BYTES_MAX
-from proxyless.xds.parsing.listener import ROUTING_TYPES
 from proxyless.xds.parsing.proto_fields import (
     add_error,
     check_config_source,
@@ -36,6 +35,7 @@ from proxyless.xds.parsing.proto_fields import (
     read_duration_s,
     read_uint32,
 )
+from proxyless.xds.parsing.route import ROUTING_TYPES
 from proxyless.xds.resources import (
     AggregateCluster,
     Cluster,

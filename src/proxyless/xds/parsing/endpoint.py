@@ -24,7 +24,6 @@ from proxyless.xds.parsing.limits import (
     LOCALITIES_MAX,
     PRIORITIES_MAX,
 )
-from proxyless.xds.parsing.listener import ROUTING_TYPES
 from proxyless.xds.parsing.part_cache import PartCache
 from proxyless.xds.parsing.proto_fields import (
     UINT32_MAX,
@@ -34,6 +33,7 @@ from proxyless.xds.parsing.proto_fields import (
     parse_fraction,
     parse_list,
 )
+from proxyless.xds.parsing.route import ROUTING_TYPES
 from proxyless.xds.resources import (
     DropCategory,
     EndpointInfo,

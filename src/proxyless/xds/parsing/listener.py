@@ -21,11 +21,7 @@ from proxyless.xds.parsing.proto_fields import (
     decode_any_as,
     read_duration_s,
 )
-from proxyless.xds.parsing.route import (
-    ROUTE_CONFIGURATION,
-    RouteContext,
-    parse_routes_in_steps,
-)
+from proxyless.xds.parsing.route import LISTENER, RouteContext, parse_routes_in_steps
 from proxyless.xds.resources.listener import HttpConnectionManager, Listener
 
 if TYPE_CHECKING:
@@ -37,10 +33,6 @@ if TYPE_CHECKING:
     from proxyless.xds.parsing.plugins import PluginParsers
     from proxyless.xds.resources.route import RouteConfiguration
 
-LISTENER: Final = "envoy.config.listener.v3.Listener"
-
-# Type URLs of the resources that clusters, and so endpoints, are used by.
-ROUTING_TYPES: Final = (TYPE_URL_PREFIX + LISTENER, TYPE_URL_PREFIX + ROUTE_CONFIGURATION)
 HTTP_CONNECTION_MANAGER: Final = (
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 )

@@ -74,7 +74,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+LISTENER: Final = "envoy.config.listener.v3.Listener"
 ROUTE_CONFIGURATION: Final = "envoy.config.route.v3.RouteConfiguration"
+# Type URLs of the resources that name clusters, and so endpoints.
+ROUTING_TYPES: Final = (TYPE_URL_PREFIX + LISTENER, TYPE_URL_PREFIX + ROUTE_CONFIGURATION)
 
 # "Use of the RDS auto_host_rewrite field will be guarded" - A81, until interop tests pass.
 AUTHORITY_REWRITE_GUARD: Final = "GRPC_EXPERIMENTAL_XDS_AUTHORITY_REWRITE"
@@ -116,6 +119,7 @@ class RouteConfigurationType:
 
     type_url: Final = TYPE_URL_PREFIX + ROUTE_CONFIGURATION
     is_full_state: Final = False
+    named_by: Final = (TYPE_URL_PREFIX + LISTENER,)
 
     def __init__(self, filters: FilterParsers, plugins: PluginParsers = NO_PLUGINS) -> None:
         self._context: Final = RouteContext(filters, plugins, cache=PartCache())

@@ -23,9 +23,8 @@ from proxyless.xds.parsing.endpoint import (
     parse_endpoints,
 )
 from proxyless.xds.parsing.lb_policy import DEFAULT_CONVERSIONS
-from proxyless.xds.parsing.listener import LISTENER
 from proxyless.xds.parsing.matchers import can_match_a_method, parse_path_matcher
-from proxyless.xds.parsing.route import ROUTE_CONFIGURATION, may_rewrite_authority
+from proxyless.xds.parsing.route import LISTENER, ROUTE_CONFIGURATION, may_rewrite_authority
 from proxyless.xds.parsing.route_policies import parse_retry
 
 if TYPE_CHECKING:

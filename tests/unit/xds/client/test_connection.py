@@ -215,10 +215,8 @@ def test_server_that_ends_its_streams_before_a_resource_is_logged_once(
     assert lines() == []
     for _ in range(5):
         end_short_stream(world)
-    assert lines() == [
-        'WARNING xds server "a": ends each stream soon, before it has sent '
-        f'route configuration "y": {GONE} (node id "edge-7")'
-    ]
+    expected = f'before it has sent route configuration "y": {GONE} (node id "edge-7")'
+    assert lines() == [f'WARNING xds server "a": ends each stream soon, {expected}']
     world.close()
 
 

@@ -46,6 +46,7 @@ def test_route_configuration_type_is_not_full_state() -> None:
     kind = RouteConfigurationType(FilterRegistry(FILTER_FACTORIES))
     assert kind.type_url == "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
     assert not kind.is_full_state
+    assert kind.named_by == ("type.googleapis.com/envoy.config.listener.v3.Listener",)
 
 
 def test_minimal_route_configuration_is_parsed() -> None:
