@@ -76,6 +76,10 @@ class Loopback:
     def read_next(self) -> None:
         """No-op: `deliver_ms` calls the listener."""
 
+    @property
+    def is_receiving(self) -> bool:
+        return False
+
     def probe(self, on_answer: Callable[[], None]) -> None:
         on_answer()
 

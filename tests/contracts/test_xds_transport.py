@@ -442,3 +442,23 @@ async def test_server_is_blocked_by_flow_control_when_it_sends_more_than_is_read
             await world.until(partial(listener.has, index + 2))
         assert [message[0] for message in listener.events[1:]] == list(range(64))
         stream.close()
+
+
+@pytest.mark.spec("HOLD-09")
+@pytest.mark.parametrize("is_intercepted", [False, True])
+async def test_stream_is_receiving_while_a_message_is_incomplete(is_intercepted: bool) -> None:
+    streams = InterceptedStreams([ForwardingInterceptor()]) if is_intercepted else None
+    async with grpc_world(ChildChannel(make_call=streams)) as world:
+        await world.start_server()
+        listener = RecordingListener()
+        stream = world.open(listener)
+        stream.send(b"hello")
+        await world.until(lambda: listener.has(1))
+        assert not stream.is_receiving
+        # Not requested: flow control holds back the rest.
+        await world.respond(bytes(12 * 1024 * 1024))
+        await world.until(lambda: stream.is_receiving)
+        world.read(stream, listener)
+        await world.until(lambda: listener.has(2))
+        assert not stream.is_receiving
+        stream.close()

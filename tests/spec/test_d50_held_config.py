@@ -388,6 +388,30 @@ def test_timer_of_a_stream_with_a_response_means_that_the_resource_does_not_exis
 
 
 @pytest.mark.spec("HOLD-09")
+def test_timer_is_no_answer_while_a_response_is_under_way() -> None:
+    world = XdsClientWorld()
+    server = world.server()
+    x, y = world.watch(world.listeners, "x"), world.watch(world.routes, "y")
+    server.respond(world.listeners, text("x"))
+    server.ads.is_receiving = True
+    world.clock.advance(15)
+    (slow,) = y.take()
+    assert isinstance(slow, NoAnswer)
+    assert slow.details == (
+        'route configuration "y": not sent by xds server "a" in 15 s, a response is under way '
+        '(node id "edge-7")'
+    )
+    # It starts again with the response, which may be one without this resource.
+    server.ads.is_receiving = False
+    server.respond(world.listeners, text("x", "v2"))
+    world.clock.advance(15)
+    (missing,) = y.take()
+    assert type(missing) is Status
+    assert x.take() == ["v1", "v2"]
+    world.close()
+
+
+@pytest.mark.spec("HOLD-09")
 @pytest.mark.parametrize("is_quiet", [True, False], ids=["at once", "after another response"])
 def test_timer_means_nothing_when_the_host_of_the_server_is_gone(is_quiet: bool) -> None:
     world = XdsClientWorld()

@@ -125,6 +125,8 @@ class FakeXdsStream:
         # Whether the server reads, and whether its host answers.
         self.is_writable = True
         self.is_alive = True
+        # Whether a part of a response has come.
+        self.is_receiving = False
         # Messages that the client has not requested; the end is delivered after them.
         self._unread: list[bytes] = []
         self._end: Status | None = None

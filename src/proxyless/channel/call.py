@@ -398,6 +398,12 @@ def probe_peer(call: Call, on_answer: Callable[[], None]) -> None:
         picked.transport.probe(on_answer)
 
 
+def is_mid_message(call: Call) -> bool:
+    """Whether a message of the response is incomplete."""
+    streams = (attempt.stream for attempt in call._attempts)  # noqa: SLF001 - see above
+    return any(stream is not None and stream.is_mid_message for stream in streams)
+
+
 def longest_wait_s(calls: Iterable[object], now_s: float) -> float:
     """The time since the start of the oldest of these calls, which wait; 0 if there is none."""
     # A call that waits has a `CallTime`.

@@ -247,6 +247,10 @@ class FileStream:
         self._reads += 1
         self._changed.set()
 
+    @property
+    def is_receiving(self) -> bool:
+        return False
+
     def probe(self, on_answer: Callable[[], None]) -> None:
         """The files are on this host."""
         self._transport.clock.call_later(0, on_answer)

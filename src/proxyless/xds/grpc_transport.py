@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from proxyless.base import EMPTY_METADATA, OK, BackoffPolicy, Metadata, State, Status, StatusCode
 from proxyless.base.frozen import frozen, replace
 from proxyless.channel import Call, Channel, ChannelOptions
-from proxyless.channel.call import probe_peer
+from proxyless.channel.call import is_mid_message, probe_peer
 from proxyless.channel.credentials import CombinedCredentials, RefusedCredentials
 from proxyless.metrics import choose_own_plugins
 from proxyless.resolver.dns import DnsResolver
@@ -66,6 +66,8 @@ class ProbedCall(StreamCall, Protocol):
     """A call that is not a `Call`."""
 
     def probe(self, on_answer: Callable[[], None]) -> None: ...
+    @property
+    def is_mid_message(self) -> bool: ...
 
 
 @frozen
@@ -353,6 +355,14 @@ class GrpcStream:
             probe_peer(self._call, on_answer)
         else:
             cast("ProbedCall", self._call).probe(on_answer)
+
+    @property
+    def is_receiving(self) -> bool:
+        if self._messages or self._call is None:
+            return bool(self._messages)
+        if isinstance(self._call, Call):
+            return is_mid_message(self._call)
+        return cast("ProbedCall", self._call).is_mid_message
 
     def close(self) -> None:
         if self._listener is not None:

@@ -17,7 +17,7 @@ import grpc
 import grpc.aio
 
 from proxyless.base import Status, StatusCode
-from proxyless.channel.call import probe_peer
+from proxyless.channel.call import is_mid_message, probe_peer
 from proxyless.channel.statuses import LOGGER, raised
 from proxyless.front.aio.channel import AioChannel, Interceptors
 from proxyless.front.aio.multi_callables import StreamStreamMultiCallable
@@ -108,6 +108,10 @@ class InterceptedStream:
     def probe(self, on_answer: Callable[[], None]) -> None:
         if self._method.last_call is not None:
             probe_peer(self._method.last_call, on_answer)
+
+    @property
+    def is_mid_message(self) -> bool:
+        return self._method.last_call is not None and is_mid_message(self._method.last_call)
 
     def cancel(self) -> None:
         """Idempotent. The observer is not called any more."""

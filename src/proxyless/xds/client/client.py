@@ -362,22 +362,22 @@ class XdsClient:
         if self._last_good is not None:
             self._last_good.on_answer()
 
-    def on_timeout(self, connection: Connection, entry: Entry, *, is_silent: bool) -> None:
-        if is_silent and self._last_good is not None and self._last_good.substitute(entry):
+    def on_timeout(self, connection: Connection, entry: Entry, *, no_answer: str) -> None:
+        if no_answer and self._last_good is not None and self._last_good.substitute(entry):
             # It was not used after the wait, because an earlier stream had a response.
             return
         rules, authority = connection.rules, self._authorities[entry.authority]
         what = f"not sent by {name_server(connection.server.uri)} in {rules.timeout_s:g} s"
-        if is_silent:
-            what += ", nor anything else"
+        if no_answer:
+            what += no_answer
         elif rules.timeout_code is StatusCode.NOT_FOUND:
             what = f"does not exist ({what})"
         text = self._with_node(f"{name_resource(*entry.key)}: {what}")
         LOGGER.warning("%s", text)
-        status = (NoAnswer if is_silent else Status)(rules.timeout_code, text)
+        status = (NoAnswer if no_answer else Status)(rules.timeout_code, text)
         self._notify(entry, entry.on_timeout(status))
         authority.update_unanswered(entry)
-        authority.is_in_outage |= is_silent
+        authority.is_in_outage |= bool(no_answer)
         if self._last_good is not None:
             self._last_good.on_answer()
 

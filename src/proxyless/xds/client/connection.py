@@ -71,8 +71,8 @@ class ConnectionOwner(Protocol):
 
     def on_unreachable(self, connection: Connection) -> None: ...
 
-    def on_timeout(self, connection: Connection, entry: Entry, *, is_silent: bool) -> None:
-        """A resource was not sent in time. `is_silent`: nothing was sent on this stream."""
+    def on_timeout(self, connection: Connection, entry: Entry, *, no_answer: str) -> None:
+        """A resource was not sent in time. `no_answer`: why it may still come; else empty."""
 
 
 class Connection:
@@ -454,7 +454,7 @@ class Connection:
         self._tools.trace.emit("xds.resource_timeout", type_url=type_url, name=name)
         entry = self._find_unanswered(key)
         if entry is not None:
-            self._owner.on_timeout(self, entry, is_silent=not self._stream.has_answered)
+            self._owner.on_timeout(self, entry, no_answer=self._stream.no_answer)
 
 
 def _make_variant(server: ServerConfig, node: Node) -> AdsVariant:

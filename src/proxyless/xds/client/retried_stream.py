@@ -123,6 +123,13 @@ class RetriedStream:
         """`read_next` of this stream, for later: a no-op after its end."""
         return self._stream.read_next if self._stream is not None else _do_nothing
 
+    @property
+    def no_answer(self) -> str:
+        """Why a resource that was not sent in time may still come, for texts; else empty."""
+        if self._stream is not None and self._stream.is_receiving:
+            return ", a response is under way"
+        return "" if self.has_answered else ", nor anything else"
+
     def probe(self, on_answer: Callable[[], None]) -> None:
         """Call back if the server's host is alive."""
         if self._stream is not None:

@@ -52,6 +52,10 @@ class Stream(Protocol):
     def probe(self, on_answer: Callable[[], None]) -> None:
         """Call back if the server's host is alive; otherwise the stream may end some time later."""
 
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a message has come only in part, or has not been delivered."""
+
     def close(self) -> None:
         """End the stream; the listener is not called any more. Idempotent."""
 
@@ -145,6 +149,7 @@ class _SilentStream:
     """Stream that never gets a connection."""
 
     is_writable = False
+    is_receiving = False
 
     def send(self, message: bytes) -> None:
         return
