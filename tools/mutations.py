@@ -343,9 +343,9 @@ XDS = (
     ),
     Mutation(
         "silent-stream-means-does-not-exist",
-        "xds/client/connection.py",
-        "is_silent=not self._stream.has_answered",
-        "is_silent=False",
+        "xds/client/retried_stream.py",
+        'return "" if self.has_answered else ", nor anything else"',
+        'return ""',
         "HOLD-09",
         seeds=OUTAGE_SEEDS,
     ),
