@@ -59,7 +59,9 @@ def compose_yaml(text: str) -> list[Node]:
         # For its depth: a text has fewer values than characters.
         _check_size(text, len(text))
         known: dict[int, Node] = {}
-        return [_to_node(each, known) for each in yaml.compose_all(text, _LOADER)]
+        # All of them first: the ids of nodes are unique only while the nodes exist.
+        documents = list(yaml.compose_all(text, _LOADER))
+        return [_to_node(each, known) for each in documents]
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
 
