@@ -62,7 +62,9 @@ def test_position_of_a_json_value_is_that_of_its_key(path: str, position: tuple[
     assert Positions.of(JSON, is_json=True).find(path) == position
 
 
-@pytest.mark.parametrize("document", ["a: 1\nb: 2\n", "- 1\n- 2\n", "a: 1\nb:\n- c: [1, 2, 3, 4]\n"])
+@pytest.mark.parametrize(
+    "document", ["a: 1\nb: 2\n", "- 1\n- 2\n", "a: 1\nb:\n- c: [1, 2, 3, 4]\n"]
+)
 def test_each_of_many_yaml_documents_has_its_own_positions(document: str) -> None:
     text = f"---\n{document}"
     documents = Positions.of(text * 1000).documents
