@@ -368,8 +368,8 @@ XDS = (
     Mutation(
         "early-deletion-is-final-at-once",
         "xds/client/early_deletions.py",
-        "if not self._awaited or not naming_types(resource_type):",
-        "if True or not naming_types(resource_type):",
+        "if not self._must_wait(resource_type) or",
+        "if True or",
         "HOLD-10",
         tests=("tests/spec/test_d50_held_config.py",),
     ),

@@ -446,7 +446,7 @@ async def test_server_is_blocked_by_flow_control_when_it_sends_more_than_is_read
 
 @pytest.mark.spec("HOLD-09")
 @pytest.mark.parametrize("is_intercepted", [False, True])
-async def test_stream_is_receiving_while_a_message_is_incomplete(is_intercepted: bool) -> None:
+async def test_stream_is_receiving_while_a_message_is_not_delivered(is_intercepted: bool) -> None:
     streams = InterceptedStreams([ForwardingInterceptor()]) if is_intercepted else None
     async with grpc_world(ChildChannel(make_call=streams)) as world:
         await world.start_server()
@@ -460,5 +460,11 @@ async def test_stream_is_receiving_while_a_message_is_incomplete(is_intercepted:
         await world.until(lambda: stream.is_receiving)
         world.read(stream, listener)
         await world.until(lambda: listener.has(2))
+        assert not stream.is_receiving
+        # One that is complete, and not requested either.
+        await world.respond(b"complete")
+        await world.until(lambda: stream.is_receiving)
+        world.read(stream, listener)
+        await world.until(lambda: listener.has(3))
         assert not stream.is_receiving
         stream.close()

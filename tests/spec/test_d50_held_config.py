@@ -412,6 +412,27 @@ def test_timer_is_no_answer_while_a_response_is_under_way() -> None:
 
 
 @pytest.mark.spec("HOLD-09")
+def test_timer_is_no_answer_while_a_response_is_decoded() -> None:
+    world = XdsClientWorld()
+    server = world.server()
+    x, y = world.watch(world.listeners, "x"), world.watch(world.routes, "y")
+    server.respond(world.listeners, text("x"))
+    server.ads.is_alive = False
+    world.clock.advance(15)
+    # So many that they are decided in several turns; the host answers in the second one.
+    others = [text(f"other-{number}", "v" * 100) for number in range(1000)]
+    server.ads.send_to_client(server.response(world.routes, [*others, text("y")], "2", None))
+    (answer,) = server.ads.unanswered
+    world.clock.call_later(0, answer)
+    world.clock.advance(5)
+    slow, *values = y.take()
+    assert isinstance(slow, NoAnswer)
+    assert values == ["v1"]
+    assert x.take() == ["v1"]
+    world.close()
+
+
+@pytest.mark.spec("HOLD-09")
 @pytest.mark.parametrize("is_quiet", [True, False], ids=["at once", "after another response"])
 def test_timer_means_nothing_when_the_host_of_the_server_is_gone(is_quiet: bool) -> None:
     world = XdsClientWorld()
@@ -556,18 +577,107 @@ def test_deletion_on_the_first_stream_is_final() -> None:
 
 @pytest.mark.spec("HOLD-10")
 @VARIANTS
-def test_deletion_before_the_routes_is_final_after_the_resource_timer(
+def test_deletion_before_the_routes_is_final_15_s_after_the_first_response(
     features: tuple[str, ...],
 ) -> None:
     world = RestartWorld(*features)
     world.delete_early()
-    world.clock.advance(14.9)
+    world.clock.advance(5)
+    # Another response does not make it longer.
+    world.delete(world.clusters, "c")
+    world.c.take()
+    world.clock.advance(9.9)
     assert world.c.take() == []
     world.clock.advance(0.1)
-    assert "not sent by xds server" in world.take_deletion()
+    assert "deleted by xds server" in world.take_deletion()
     world.send(world.listeners, "x")
     world.send(world.routes, "y")
     assert world.c.take() == []
+    world.close()
+
+
+@pytest.mark.spec("HOLD-10")
+@VARIANTS
+def test_deletion_later_than_15_s_after_the_first_response_is_final(
+    features: tuple[str, ...],
+) -> None:
+    world = RestartWorld(*features)
+    world.send(world.clusters, "c", "v2")
+    world.clock.advance(15)
+    assert world.c.take() == ["v2"]
+    # An incremental server does not send unchanged listeners and routes again.
+    world.delete(world.clusters, "c")
+    assert "deleted by xds server" in world.take_deletion()
+    world.close()
+
+
+@pytest.mark.spec("HOLD-10")
+def test_early_deletion_waits_while_the_host_of_the_server_is_gone() -> None:
+    world = RestartWorld()
+    world.delete_early()
+    world.server().ads.is_alive = False
+    world.clock.advance(100)
+    assert world.c.take() == []
+    world.server().ads.is_alive = True
+    world.restart()
+    world.delete(world.clusters, "c")
+    assert world.c.take() == []
+    world.clock.advance(15)
+    assert "deleted by xds server" in world.take_deletion()
+    world.close()
+
+
+@pytest.mark.spec("HOLD-10")
+def test_early_deletion_waits_while_a_response_is_under_way() -> None:
+    world = RestartWorld()
+    world.delete_early()
+    world.server().ads.is_receiving = True
+    world.clock.advance(20)
+    assert world.c.take() == []
+    world.server().ads.is_receiving = False
+    world.send(world.listeners, "x")
+    world.send(world.routes, "y", "v2")
+    assert "deleted by xds server" in world.take_deletion()
+    world.close()
+
+
+@pytest.mark.spec("HOLD-10")
+def test_deletion_in_a_first_response_whose_stream_ends_is_early() -> None:
+    world = RestartWorld()
+    server, clock = world.server(), world.clock
+    # So many that they are decided in several turns.
+    others = [text(f"other-{number}", "v" * 100) for number in range(1000)]
+    server.ads.send_to_client(server.response(world.clusters, others, "2", None))
+    clock.call_later(0, server.ads.end)
+    clock.advance(1)
+    (early,) = world.c.take()
+    assert isinstance(early, NoAnswer)
+    clock.advance(5)
+    world.send(world.clusters, "c")
+    assert world.c.take() == ["v1"]
+    world.close()
+
+
+@pytest.mark.spec("HOLD-10")
+def test_route_configuration_waits_for_listeners_only() -> None:
+    world = XdsClientWorld(server_config("a", DELTA))
+    server = world.server()
+    names = [
+        (world.listeners, "x"),
+        (world.routes, "y"),
+        (world.routes, "z"),
+        (world.clusters, "c"),
+    ]
+    _, y, *_ = [world.watch(resource_type, name) for resource_type, name in names]
+    for resource_type, name in names:
+        server.respond_delta(resource_type, (name, "1", text(name)))
+    assert y.take() == ["v1"]
+    server.ads.end()
+    world.clock.advance(5)
+    server.respond_delta(world.listeners, ("x", "1", text("x")))
+    server.respond_delta(world.routes, removed=["y"])
+    (final,) = y.take()
+    assert type(final) is Status
     world.close()
 
 

@@ -125,6 +125,8 @@ class FakeXdsStream:
         # Whether the server reads, and whether its host answers.
         self.is_writable = True
         self.is_alive = True
+        # Probes while it does not answer.
+        self.unanswered: list[Callable[[], None]] = []
         # Whether a part of a response has come.
         self.is_receiving = False
         # Messages that the client has not requested; the end is delivered after them.
@@ -140,6 +142,8 @@ class FakeXdsStream:
     def probe(self, on_answer: Callable[[], None]) -> None:
         if self.is_alive:
             on_answer()
+        else:
+            self.unanswered.append(on_answer)
 
     def read_next(self) -> None:
         if self.is_open:

@@ -398,10 +398,10 @@ def probe_peer(call: Call, on_answer: Callable[[], None]) -> None:
         picked.transport.probe(on_answer)
 
 
-def is_mid_message(call: Call) -> bool:
-    """Whether a message of the response is incomplete."""
+def has_undelivered(call: Call) -> bool:
+    """Whether a message of the response is incomplete, or has not been delivered."""
     streams = (attempt.stream for attempt in call._attempts)  # noqa: SLF001 - see above
-    return any(stream is not None and stream.is_mid_message for stream in streams)
+    return any(stream is not None and stream.has_undelivered for stream in streams)
 
 
 def longest_wait_s(calls: Iterable[object], now_s: float) -> float:

@@ -257,6 +257,12 @@ class Stream:
         """Whether the next message is incomplete."""
         return self.assembler is not None and self.assembler.is_partial
 
+    @property
+    def has_undelivered(self) -> bool:
+        """Whether bytes of messages have been received and not delivered."""
+        held = self.held_messages
+        return self.is_mid_message if held is None else held.size > 0
+
     def hold(self) -> None:
         """Deliver nothing and give the peer no window until `release`."""
         self.is_held = True

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from proxyless.base import EMPTY_METADATA, OK, BackoffPolicy, Metadata, State, Status, StatusCode
 from proxyless.base.frozen import frozen, replace
 from proxyless.channel import Call, Channel, ChannelOptions
-from proxyless.channel.call import is_mid_message, probe_peer
+from proxyless.channel.call import has_undelivered, probe_peer
 from proxyless.channel.credentials import CombinedCredentials, RefusedCredentials
 from proxyless.metrics import choose_own_plugins
 from proxyless.resolver.dns import DnsResolver
@@ -67,7 +67,7 @@ class ProbedCall(StreamCall, Protocol):
 
     def probe(self, on_answer: Callable[[], None]) -> None: ...
     @property
-    def is_mid_message(self) -> bool: ...
+    def has_undelivered(self) -> bool: ...
 
 
 @frozen
@@ -361,8 +361,8 @@ class GrpcStream:
         if self._messages or self._call is None:
             return bool(self._messages)
         if isinstance(self._call, Call):
-            return is_mid_message(self._call)
-        return cast("ProbedCall", self._call).is_mid_message
+            return has_undelivered(self._call)
+        return cast("ProbedCall", self._call).has_undelivered
 
     def close(self) -> None:
         if self._listener is not None:

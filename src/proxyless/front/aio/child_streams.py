@@ -17,7 +17,7 @@ import grpc
 import grpc.aio
 
 from proxyless.base import Status, StatusCode
-from proxyless.channel.call import is_mid_message, probe_peer
+from proxyless.channel.call import has_undelivered, probe_peer
 from proxyless.channel.statuses import LOGGER, raised
 from proxyless.front.aio.channel import AioChannel, Interceptors
 from proxyless.front.aio.multi_callables import StreamStreamMultiCallable
@@ -82,6 +82,8 @@ class InterceptedStream:
         self._call: Any = None
         self._task: asyncio.Task[None] | None = None
         self._is_connected = False
+        # Whether a message has been read and not delivered.
+        self._has_message = False
 
     # Called by the xDS client's stream
 
@@ -110,8 +112,9 @@ class InterceptedStream:
             probe_peer(self._method.last_call, on_answer)
 
     @property
-    def is_mid_message(self) -> bool:
-        return self._method.last_call is not None and is_mid_message(self._method.last_call)
+    def has_undelivered(self) -> bool:
+        call = self._method.last_call
+        return self._has_message or (call is not None and has_undelivered(call))
 
     def cancel(self) -> None:
         """Idempotent. The observer is not called any more."""
@@ -149,7 +152,9 @@ class InterceptedStream:
             self._observer.on_writable()
             # One message ahead: a stream that is held may end after the last one.
             while (message := await call.read()) is not grpc.aio.EOF:
+                self._has_message = True
                 await self._may_read.wait()
+                self._has_message = False
                 self._observer.on_message(message)
         except grpc.aio.AioRpcError as error:
             return _status(error.code(), error.details())

@@ -9,7 +9,8 @@ config_store    file of saved resources; config_file: its format
 connection      ADS connection to one server
 lrs, metrics    load reports; instruments of one client
 collection_response   decision about one response with members of collections (pure)
-early_deletions deletions on a stream that has not sent what names the resources (pure)
+early_deletions deletions on a stream that has not sent what names the resources
+server_log      texts about one server, each logged once
 response        decision about one response (pure)
 ads, delta      requests of one ADS stream, by variant of the protocol (pure)
 authorities     authorities: servers in use, entries of watched resources (pure)

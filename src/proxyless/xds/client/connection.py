@@ -30,7 +30,14 @@ from proxyless.xds.client.authorities import AuthorityServers, find_entry
 from proxyless.xds.client.cache import DecodedResourceCache, Entry, ResourceKey, make_cache
 from proxyless.xds.client.notifications import LOGGER, NotificationQueue
 from proxyless.xds.client.response import Decision, ErrorRules, Outcome
-from proxyless.xds.client.retried_stream import RetriedStream, Tools
+from proxyless.xds.client.retried_stream import RESPONSE_UNDER_WAY, RetriedStream, Tools
+from proxyless.xds.client.server_log import (
+    ServerLog,
+    describe_silence,
+    longer_silence_s,
+    reason_of,
+    warn_once,
+)
 from proxyless.xds.error_texts import name_resource, name_server, with_node
 
 if TYPE_CHECKING:
@@ -45,14 +52,9 @@ if TYPE_CHECKING:
     from proxyless.xds.client.early_deletions import EarlyDeletions
     from proxyless.xds.client.transport import Transport
 
-# Times after which the text about a silent server changes. Each change is published to every
-# watcher, so there are few.
-_SILENCES: Final = ((60.0, "1 min"), (600.0, "10 min"), (3_600.0, "1 h"), (86_400.0, "1 day"))
 # Resources that are applied in one step, and the work of it.
 _APPLIED_MAX: Final = 500
 _APPLY_WORK: Final = 4_000
-# Number of different warnings that are logged per server, and per outage of it.
-_WARNINGS_MAX: Final = 16
 
 
 class ConnectionOwner(Protocol):
@@ -109,12 +111,13 @@ class Connection:
         self._reason = ""
         # Pending until the text about the silence changes.
         self._silence_timer: Timer = IDLE_TIMER
-        self._log = _ServerLog()
+        self._log = ServerLog()
         # Resource timers of this stream. Imported by the first connection.
         from proxyless.xds.client.resource_timers import ResourceTimers  # noqa: PLC0415
 
         self._timers = ResourceTimers(tools.clock, rules.timeout_s, self._stream, self._on_expired)
-        # Deletions on this stream; None if no resources were in use when it was answered first.
+        # Deletions on the last stream with an answer; None if no resources were in use at its first
+        # answer, or after the time that deletions wait.
         self._deletions: EarlyDeletions | None = None
         # The response under way, if it takes more than one turn.
         self._job: StepsJob | None = None
@@ -126,11 +129,15 @@ class Connection:
         self._timers.stop_all()
         self._drop_job()
         self._silence_timer.cancel()
+        if self._deletions is not None:
+            self._deletions.stop()
         self._stream.close()
         self.authorities.clear()
 
     def view(self) -> ServerView:
         stream, left_s = self._stream, self._timers.left_s()
+        if self._deletions is not None:
+            left_s.update(self._deletions.left_s())
         retry_in_s = stream.retry_in_s(self._tools.clock.now_s())
         return ServerView(
             self.server.uri,
@@ -163,8 +170,7 @@ class Connection:
 
     def wait_for(self, entry: Entry) -> None:
         """Start the timer of a resource, unless it runs or the stream has no connection yet."""
-        if self._stream.is_ready:
-            self._wait_for([entry.key])
+        self._wait_for([entry.key])
 
     def flush(self) -> None:
         # Changes are gathered until there is a connection: making the first request of a process
@@ -211,15 +217,34 @@ class Connection:
         self._ads.open_stream(self._find_held, members)
         self._owner.request_flush(self)
 
-    def _make_deletions(self) -> EarlyDeletions | None:
+    def _start_deletions(self, stream_number: int) -> None:
+        """The first response on a stream, which may have ended while it was decoded."""
+        if self._deletions is not None:
+            self._deletions.stop()
+            self._deletions = None
         naming = {type_url for each in self._types.values() for type_url in naming_types(each)}
         found = [each.entries_of(url) for each in self.authorities.values() for url in naming]
         in_use = [entry for entries in found for entry in entries if entry.has_resource]
         if not in_use:
-            return None
+            return
         from proxyless.xds.client.early_deletions import EarlyDeletions  # noqa: PLC0415 - seldom
 
-        return EarlyDeletions(self._context, in_use)
+        clock, stream = self._tools.clock, self._stream
+        self._deletions = EarlyDeletions(self._context, in_use, clock, stream, self._end_deletions)
+        if stream_number == stream.number:
+            self._deletions.start(self.rules.timeout_s)
+
+    def _end_deletions(self) -> None:
+        """Deletions have waited long enough; later ones on the stream are final at once."""
+        deletions = self._deletions
+        assert deletions is not None, "its time is over"
+        if self._no_answer:
+            deletions.start(self.rules.timeout_s)
+            return
+        self._deletions = None
+        final = deletions.take_final(self._is_watched, is_over=True)
+        if final is not None:
+            self._owner.apply(self, final)
 
     def _find_held(self, type_url: str, name: str) -> bool | None:
         """Whether the resource in use is the one that this server sent last; None if none is."""
@@ -279,12 +304,12 @@ class Connection:
             self._timers.has_fired = False
             # Timers of a silent stream start again: the server has just proved to be alive.
             self._wait_for(self._ads.subscriptions)
+        if self._stream.is_first_answer(stream_number):
+            # Not earlier: until now, a fallback server or saved resources may have been used.
+            self._start_deletions(stream_number)
         if stream_number != self._stream.number:
             # The stream has ended since, and so have its requests.
             return response.type_url in self._types
-        if not self._stream.has_answered:
-            # Not earlier: until now, a fallback server or saved resources may have been used.
-            self._deletions = self._make_deletions()
         self._stream.note_answer()
         if not self._ads.is_expected(response.type_url):
             kind = quote(response.type_url)
@@ -313,7 +338,7 @@ class Connection:
             if part is not outcome:
                 yield _APPLY_WORK
         if self._deletions is not None and (final := self._deletions.take_final(self._is_watched)):
-            self._apply(resource_type, final)
+            self._owner.apply(self, final)
         if self._tools.trace.active:
             self._trace_response(response, outcome.error)
         self._log.log_nack(outcome)
@@ -326,12 +351,9 @@ class Connection:
     def _apply(self, resource_type: ResourceType[Any], outcome: Outcome) -> None:
         for update in outcome.updates:
             self._timers.stop(update.entry.key)
-        if self._deletions is None:
-            self._owner.apply(self, outcome)
-            return
-        outcome = self._deletions.defer(resource_type, outcome)
+        if self._deletions is not None:
+            outcome = self._deletions.defer(resource_type, outcome)
         self._owner.apply(self, outcome)
-        self._wait_for(each.entry.key for each in outcome.updates if each.entry.is_deleted_early)
 
     def _decide_members(
         self, resource_type: ResourceType[Any], cache: CollectionCache
@@ -364,6 +386,8 @@ class Connection:
     def on_stream_ended(self, status: Status, *, has_answered: bool) -> None:
         awaited = next(iter(self._timers.left_s()), None)
         self._timers.stop_all()
+        if self._deletions is not None:
+            self._deletions.stop()
         if awaited is not None and self._stream.short_streams(self._tools.clock.now_s()):
             text = f"ends each stream soon, before it has sent {name_resource(*awaited)}: {status}"
             self._warn(one_line(text))
@@ -371,15 +395,24 @@ class Connection:
         self._tools.trace.emit("xds.stream_ended", server=self.server.uri, status=status)
         # "we do not consider it an error if the ADS stream was closed after having received a
         # response" - A57; a response that is being processed counts.
-        is_processing = self._job is not None and self._tools.work.is_waiting(self._job)
-        if not has_answered and not is_processing:
+        if not has_answered and not self._is_processing:
             self._fail(one_line(f"stream ended before any response: {status}"))
+
+    @property
+    def _is_processing(self) -> bool:
+        """Whether a response has been received, and is not decided."""
+        return self._job is not None and self._tools.work.is_waiting(self._job)
+
+    @property
+    def _no_answer(self) -> str:
+        """Why a resource that was not sent in time may still come, for texts; else empty."""
+        return RESPONSE_UNDER_WAY if self._is_processing else self._stream.no_answer
 
     def _on_connectivity(self, status: Status) -> None:
         # Load reports may keep the transport open for longer than this connection, which is closed
         # when the last authority leaves it.
         if self.authorities:
-            self._fail(_reason_of(status))
+            self._fail(reason_of(status))
 
     def _fail(self, reason: str) -> None:
         self._reason = reason
@@ -391,19 +424,19 @@ class Connection:
 
     def _publish_unreachable(self) -> None:
         self.status = self._make_status()
-        _warn_once(self.status.details, self._log.reasons)
+        warn_once(self.status.details, self._log.reasons)
         self._owner.on_unreachable(self)
 
     def _make_status(self) -> NoAnswer:
         """Status of an outage. The transport reports the first reason only, so it is asked."""
         failure = self._transport.last_failure()
-        reason = self._reason if failure.is_ok else _reason_of(failure)
+        reason = self._reason if failure.is_ok else reason_of(failure)
         silence = describe_silence(self._tools.clock.now_s() - self._silent_since_s)
         text = f"{name_server(self.server.uri)}: {silence}: {reason}"
         return NoAnswer(StatusCode.UNAVAILABLE, with_node(text, self._context.bootstrap.node.id))
 
     def _await_longer_silence(self, silent_s: float) -> None:
-        longer_s = next((each_s for each_s, _ in _SILENCES if each_s > silent_s), None)
+        longer_s = longer_silence_s(silent_s)
         if longer_s is not None:
             self._silence_timer = self._tools.clock.call_later(
                 longer_s - silent_s, partial(self._on_longer_silence, longer_s)
@@ -426,7 +459,7 @@ class Connection:
 
     def _warn(self, what: str) -> None:
         text = f"{name_server(self.server.uri)}: {what}"
-        _warn_once(with_node(text, self._context.bootstrap.node.id), self._log.warnings)
+        warn_once(with_node(text, self._context.bootstrap.node.id), self._log.warnings)
 
     def _trace_response(self, response: codec.DiscoveryResponse, error: str) -> None:
         self._tools.trace.emit(
@@ -443,7 +476,8 @@ class Connection:
 
     def _wait_for(self, keys: Iterable[ResourceKey]) -> None:
         """Start one timer for those of these resources that are not answered."""
-        self._timers.start([key for key in keys if self._find_unanswered(key)])
+        if self._stream.is_ready:
+            self._timers.start([key for key in keys if self._find_unanswered(key)])
 
     def _find_unanswered(self, key: ResourceKey) -> Entry | None:
         _, entry = find_entry(self.authorities, *key)
@@ -454,7 +488,7 @@ class Connection:
         self._tools.trace.emit("xds.resource_timeout", type_url=type_url, name=name)
         entry = self._find_unanswered(key)
         if entry is not None:
-            self._owner.on_timeout(self, entry, no_answer=self._stream.no_answer)
+            self._owner.on_timeout(self, entry, no_answer=self._no_answer)
 
 
 def _make_variant(server: ServerConfig, node: Node) -> AdsVariant:
@@ -463,37 +497,3 @@ def _make_variant(server: ServerConfig, node: Node) -> AdsVariant:
     from proxyless.xds.client.delta import DeltaState  # noqa: PLC0415 - few clients need it
 
     return DeltaState(node)
-
-
-class _ServerLog:
-    """Texts that were logged about one server, so that each is logged once."""
-
-    __slots__ = ("nacks", "reasons", "warnings")
-
-    def __init__(self) -> None:
-        # Reasons of this outage, warnings about the server, and the last NACK of each type.
-        self.reasons: set[str] = set()
-        self.warnings: set[str] = set()
-        self.nacks: dict[str, str] = {}
-
-    def log_nack(self, outcome: Outcome) -> None:
-        """Log a NACK, unless the last response of this type had the same one."""
-        if outcome.error and outcome.error != self.nacks.get(outcome.type_url):
-            LOGGER.warning("%s", outcome.error)
-        self.nacks[outcome.type_url] = outcome.error
-
-
-def _reason_of(failure: Status) -> str:
-    return one_line(failure.details or failure.code.name)
-
-
-def _warn_once(text: str, logged: set[str]) -> None:
-    if text not in logged and len(logged) < _WARNINGS_MAX:
-        logged.add(text)
-        LOGGER.warning("%s", text)
-
-
-def describe_silence(silent_s: float) -> str:
-    # Differences of times are rounded, hence the millisecond.
-    passed = [text for least_s, text in _SILENCES if silent_s > least_s - 0.001]
-    return f"has not answered for over {passed[-1]}" if passed else "does not answer"

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # average: a client finds a control plane that is back after 11 s on average, and 10,000 clients
 # make 500 attempts per second.
 CONTROL_PLANE_BACKOFF: Final = BackoffPolicy(max_s=20.0, jitter=0.5)
+# Why a resource that was not sent in time may still come.
+RESPONSE_UNDER_WAY: Final = ", a response is under way"
 # A stream that ends earlier is short: no resource timer fires on it.
 SHORT_STREAM_S: Final = 15.0
 # So many in a row are reported.
@@ -79,6 +81,7 @@ class RetriedStream:
         self.has_sent = False
         # Changes when a stream starts or ends.
         self.number = 0
+        self._answered_number = 0
         # Short streams in a row on which the server answered, and the end of the last stream.
         self._short_streams = 0
         self.last_end = OK
@@ -127,13 +130,19 @@ class RetriedStream:
     def no_answer(self) -> str:
         """Why a resource that was not sent in time may still come, for texts; else empty."""
         if self._stream is not None and self._stream.is_receiving:
-            return ", a response is under way"
+            return RESPONSE_UNDER_WAY
         return "" if self.has_answered else ", nor anything else"
 
     def probe(self, on_answer: Callable[[], None]) -> None:
         """Call back if the server's host is alive."""
         if self._stream is not None:
             self._stream.probe(on_answer)
+
+    def is_first_answer(self, number: int) -> bool:
+        """Whether a response is the first of the stream with this number, which may have ended."""
+        is_first = number != self._answered_number
+        self._answered_number = number
+        return is_first
 
     def note_answer(self) -> None:
         """Called by the owner for each valid message; resets the backoff."""

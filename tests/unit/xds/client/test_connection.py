@@ -11,7 +11,7 @@ import pytest
 from proxyless.base import Event, Status, StatusCode, Trace
 from proxyless.runtime.work_queue import UNITS_PER_TURN
 from proxyless.xds.client import Cancel, DecodeContext, Decoded, Tools, XdsClient
-from proxyless.xds.client.connection import describe_silence
+from proxyless.xds.client.server_log import describe_silence
 from tests.worlds.xds_clients import (
     GONE,
     TextType,
