@@ -659,6 +659,26 @@ def test_deletion_in_a_first_response_whose_stream_ends_is_early() -> None:
 
 
 @pytest.mark.spec("HOLD-10")
+def test_deletion_that_ends_after_the_next_stream_has_begun_becomes_final() -> None:
+    world = RestartWorld()
+    server, clock = world.server(), world.clock
+    # So that the next stream is opened at once.
+    clock.advance(3)
+    others = [text(f"other-{number}", "v" * 100) for number in range(4000)]
+    server.ads.send_to_client(server.response(world.clusters, others, "2", None))
+    clock.call_later(0, server.ads.end)
+    clock.advance(1)
+    (early,) = world.c.take()
+    assert isinstance(early, NoAnswer)
+    # The server does not send clusters again.
+    world.send(world.listeners, "x")
+    world.send(world.routes, "y")
+    clock.advance(15.1)
+    assert "not sent by xds server" in world.take_deletion()
+    world.close()
+
+
+@pytest.mark.spec("HOLD-10")
 def test_route_configuration_waits_for_listeners_only() -> None:
     world = XdsClientWorld(server_config("a", DELTA))
     server = world.server()

@@ -36,6 +36,7 @@ from proxyless.xds.client.server_log import (
     describe_silence,
     longer_silence_s,
     reason_of,
+    trace_response,
     warn_once,
 )
 from proxyless.xds.error_texts import name_resource, name_server, with_node
@@ -137,7 +138,7 @@ class Connection:
     def view(self) -> ServerView:
         stream, left_s = self._stream, self._timers.left_s()
         if self._deletions is not None:
-            left_s.update(self._deletions.left_s())
+            left_s.update(self._deletions.left_s(self._is_watched))
         retry_in_s = stream.retry_in_s(self._tools.clock.now_s())
         return ServerView(
             self.server.uri,
@@ -242,9 +243,7 @@ class Connection:
             deletions.start(self.rules.timeout_s)
             return
         self._deletions = None
-        final = deletions.take_final(self._is_watched, is_over=True)
-        if final is not None:
-            self._owner.apply(self, final)
+        self._apply_final(deletions.take_final(self._is_watched, is_over=True))
 
     def _find_held(self, type_url: str, name: str) -> bool | None:
         """Whether the resource in use is the one that this server sent last; None if none is."""
@@ -300,11 +299,13 @@ class Connection:
         """Record that the server answered; returns whether this type was requested."""
         self._note_answer()
         self._owner.on_reachable(self)
-        if self._timers.has_fired:
+        is_first = self._stream.is_first_answer(stream_number)
+        if is_first or self._timers.has_fired:
             self._timers.has_fired = False
-            # Timers of a silent stream start again: the server has just proved to be alive.
+            # Timers of a silent stream start again: the server has just proved to be alive. So do
+            # those of resources that an earlier stream or another server has deleted since.
             self._wait_for(self._ads.subscriptions)
-        if self._stream.is_first_answer(stream_number):
+        if is_first:
             # Not earlier: until now, a fallback server or saved resources may have been used.
             self._start_deletions(stream_number)
         if stream_number != self._stream.number:
@@ -337,10 +338,10 @@ class Connection:
             self._apply(resource_type, part)
             if part is not outcome:
                 yield _APPLY_WORK
-        if self._deletions is not None and (final := self._deletions.take_final(self._is_watched)):
-            self._owner.apply(self, final)
+        if self._deletions is not None:
+            self._apply_final(self._deletions.take_final(self._is_watched))
         if self._tools.trace.active:
-            self._trace_response(response, outcome.error)
+            trace_response(self._tools.trace, self.server.uri, response, outcome.error)
         self._log.log_nack(outcome)
         if stream_number == self._stream.number:
             self._answer(outcome)
@@ -354,6 +355,12 @@ class Connection:
         if self._deletions is not None:
             outcome = self._deletions.defer(resource_type, outcome)
         self._owner.apply(self, outcome)
+
+    def _apply_final(self, outcome: Outcome | None) -> None:
+        if outcome is not None:
+            for update in outcome.updates:
+                self._timers.stop(update.entry.key)
+            self._owner.apply(self, outcome)
 
     def _decide_members(
         self, resource_type: ResourceType[Any], cache: CollectionCache
@@ -460,17 +467,6 @@ class Connection:
     def _warn(self, what: str) -> None:
         text = f"{name_server(self.server.uri)}: {what}"
         warn_once(with_node(text, self._context.bootstrap.node.id), self._log.warnings)
-
-    def _trace_response(self, response: codec.DiscoveryResponse, error: str) -> None:
-        self._tools.trace.emit(
-            "xds.response",
-            server=self.server.uri,
-            type_url=response.type_url,
-            resources=len(response.resources),
-            version=response.version,
-            nonce=response.nonce,
-            error=error,
-        )
 
     # Resource timers
 

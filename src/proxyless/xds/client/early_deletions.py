@@ -70,12 +70,13 @@ class EarlyDeletions:
             self._is_running = False
             self._on_over()
 
-    def left_s(self) -> dict[ResourceKey, float]:
-        """Remaining time of the deleted resources."""
-        if not self._timer.pending:
+    def left_s(self, is_watched: Callable[[Entry], bool]) -> dict[ResourceKey, float]:
+        """Remaining time of the deleted resources; 0 while the probe is not answered."""
+        if not self._is_running:
             return {}
         left_s = max(self._timer.due_s - self._clock.now_s(), 0.0)
-        return {entry.key: left_s for entry in self._deleted if entry.is_deleted_early}
+        waiting = [entry for entry in self._deleted if entry.is_deleted_early]
+        return {entry.key: left_s for entry in waiting if is_watched(entry)}
 
     def defer(self, resource_type: ResourceType[object], outcome: Outcome) -> Outcome:
         """The outcome, with its deletions marked as early if they wait."""
@@ -107,7 +108,7 @@ class EarlyDeletions:
         outcome, self._deleted = self._outcome, waiting
         if not waiting:
             self._outcome = None
-        return replace(outcome, updates=final, unchanged=(), valid=0, invalid=0)
+        return replace(outcome, updates=final, unchanged=(), valid=0, invalid=0) if final else None
 
     def _must_wait(self, resource_type: ResourceType[object]) -> bool:
         """Whether deletions of this type wait for resources that may name the deleted ones."""

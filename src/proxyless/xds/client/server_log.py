@@ -1,4 +1,4 @@
-"""Log of one control plane: each text once; texts about its silence.
+"""Log of one control plane: each text once; texts about its silence; the trace of responses.
 
 Specs: A57 (failure modes).
 """
@@ -11,6 +11,8 @@ from proxyless.base import Status, one_line
 from proxyless.xds.client.notifications import LOGGER
 
 if TYPE_CHECKING:
+    from proxyless.base import Trace
+    from proxyless.xds.client import codec
     from proxyless.xds.client.response import Outcome
 
 # Times after which the text about a silent server changes. Each change is published to every
@@ -42,6 +44,20 @@ def warn_once(text: str, logged: set[str]) -> None:
     if text not in logged and len(logged) < _WARNINGS_MAX:
         logged.add(text)
         LOGGER.warning("%s", text)
+
+
+def trace_response(
+    trace: Trace, server: str, response: codec.DiscoveryResponse, error: str
+) -> None:
+    trace.emit(
+        "xds.response",
+        server=server,
+        type_url=response.type_url,
+        resources=len(response.resources),
+        version=response.version,
+        nonce=response.nonce,
+        error=error,
+    )
 
 
 def reason_of(failure: Status) -> str:
