@@ -627,6 +627,21 @@ def test_early_deletion_waits_while_the_host_of_the_server_is_gone() -> None:
     world.close()
 
 
+def test_time_that_an_early_deletion_waits_is_shown() -> None:
+    world = RestartWorld()
+    world.delete_early()
+    world.clock.advance(5)
+    key = (world.clusters.type_url, "c")
+    (view,) = world.client.servers()
+    assert view.waits[key] == pytest.approx(10.0)
+    # The host has not answered the PING yet.
+    world.server().ads.is_alive = False
+    world.clock.advance(10)
+    (view,) = world.client.servers()
+    assert view.waits[key] == 0.0
+    world.close()
+
+
 @pytest.mark.spec("HOLD-10")
 def test_early_deletion_waits_while_a_response_is_under_way() -> None:
     world = RestartWorld()

@@ -243,7 +243,8 @@ class Connection:
             deletions.start(self.rules.timeout_s)
             return
         self._deletions = None
-        self._apply_final(deletions.take_final(self._is_watched, is_over=True))
+        if final := deletions.take_final(self._is_watched, is_over=True):
+            self._apply(final)
 
     def _find_held(self, type_url: str, name: str) -> bool | None:
         """Whether the resource in use is the one that this server sent last; None if none is."""
@@ -335,11 +336,12 @@ class Connection:
         outcome = yield from decision.run_in_steps(response)
         # What is decided in one turn is small enough to be applied in one.
         for part in (outcome,) if self._job is None else self._split(outcome):
-            self._apply(resource_type, part)
+            deletions = self._deletions
+            self._apply(part if deletions is None else deletions.defer(resource_type, part))
             if part is not outcome:
                 yield _APPLY_WORK
-        if self._deletions is not None:
-            self._apply_final(self._deletions.take_final(self._is_watched))
+        if self._deletions is not None and (final := self._deletions.take_final(self._is_watched)):
+            self._apply(final)
         if self._tools.trace.active:
             trace_response(self._tools.trace, self.server.uri, response, outcome.error)
         self._log.log_nack(outcome)
@@ -349,18 +351,10 @@ class Connection:
             # The stream has ended since. The next one starts with this version.
             self._ads.accept(outcome)
 
-    def _apply(self, resource_type: ResourceType[Any], outcome: Outcome) -> None:
+    def _apply(self, outcome: Outcome) -> None:
         for update in outcome.updates:
             self._timers.stop(update.entry.key)
-        if self._deletions is not None:
-            outcome = self._deletions.defer(resource_type, outcome)
         self._owner.apply(self, outcome)
-
-    def _apply_final(self, outcome: Outcome | None) -> None:
-        if outcome is not None:
-            for update in outcome.updates:
-                self._timers.stop(update.entry.key)
-            self._owner.apply(self, outcome)
 
     def _decide_members(
         self, resource_type: ResourceType[Any], cache: CollectionCache
